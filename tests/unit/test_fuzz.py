@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
+import zipfile
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from harness.results import share
 from tests.fuzz import commands, driver
 from tests.fuzz.commands import Done, Seen
 from tests.fuzz.doors import DOORS
 from tests.fuzz.driver import Broken, Case, drawn, fuzz
-from tests.fuzz.folders import RUN, a_run
-from tests.fuzz.mutate import Change, Edit
+from tests.fuzz.folders import RESULTS, RUN, a_run
+from tests.fuzz.mutate import Change, Edit, places
+from tests.fuzz.shares import Secret, Shares
+from tests.fuzz.zips import Added, Header, Inside, members, packed
 
 
 class Sevens:
@@ -68,9 +74,11 @@ def test_edits_and_changes() -> None:
         (Edit("repeat", 0.2, 1), b"0111234"),
         (Edit("move", 0.0, 2), b"23401"),
         (Edit("number", 0.0, 0, b"-1"), b"-1"),
+        (Edit("value", 0.0, 0, b"[]"), b"01234"),
     ):
         assert edit(b"01234") == expected, edit
         assert edit(b"") in (b"", edit.text), edit
+    assert Edit("value", 0.5, text=b"[]")(b'a = 1\nb = "c" # d\n') == b"a = 1\nb = [] # d\n"
     for where, how, expected in ((0.4, 0, b"a\nc\n"), (0.0, 1, b"b\na\nc\n"), (0.0, 2, b"b\nc\na\na\n")):
         assert Edit("line", where, how)(b"a\nb\nc\n") == expected
     for change, expected in (
@@ -109,3 +117,37 @@ def test_a_command_is_kept_from_what_is_not_its_folder_and_starts_nothing(tmp_pa
     ):
         with pytest.raises(Broken, match=kind):
             commands.require_good(Done(("table", "--format", "json"), status, out, err, Seen("/nowhere")))
+
+
+def test_a_secret_that_is_shared_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = json.loads((RESULTS / RUN / "plan.json").read_text())
+    texts = [key for holder, key in places(plan) if isinstance(holder[key], str)]
+    title = Secret("plan.json", (texts.index("title") + 0.5) / len(texts), "{0} {1}", "host")
+    case = Case("matrix: table", (title,))
+    Shares().check(case)
+    monkeypatch.setitem(share.TEXTS, "LinkProfile.title", lambda _cleaner, text: text)
+    monkeypatch.setitem(share.TEXTS, "Proposal.title", lambda _cleaner, text: text)
+    with pytest.raises(Broken, match="a secret is shared"):
+        Shares().check(case)
+
+
+def test_archives_are_whole_until_they_are_damaged() -> None:
+    names = list(members())
+    with zipfile.ZipFile(io.BytesIO(packed(()))) as archive:
+        assert archive.namelist() == names and archive.read(names[0]) == members()[names[0]]
+    other = packed((Added("cells/../x", "deep", zipfile.ZIP_LZMA, 1), Inside(names[0], Edit("cut", 0.0))))
+    with zipfile.ZipFile(io.BytesIO(other)) as archive:
+        assert archive.namelist() == [*names, "cells/../x"] and archive.read(names[0]) == b""
+    encrypted = packed((Header(b"PK\x01\x02", 0.0, 8, "H", 1),))
+    with zipfile.ZipFile(io.BytesIO(encrypted)) as archive, pytest.raises(RuntimeError, match="encrypted"):
+        archive.read(names[0])
+
+
+def test_the_user_s_settings_are_the_case_s(tmp_path: Path) -> None:
+    file = tmp_path / "config" / "harness" / "links" / "own.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text("nothing = 1")
+    asked = ["run", "--plan", "--link", "own"]
+    assert "own.toml, line 1, nothing: there is no key" in commands.run(asked, tmp_path).err
+    unknown = commands.run(asked, tmp_path, {"XDG_CONFIG_HOME": str(tmp_path / "other")})
+    assert "there is no link 'own'" in unknown.err

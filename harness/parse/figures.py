@@ -68,7 +68,7 @@ def take(value: object, where: str, problems: list[str], unit: int = 1) -> float
         problem = "not a number"
     elif value < 0:
         problem = "negative"
-    elif value * unit >= 2**63:
+    elif value * unit >= 2**63 or float(value * unit) >= 2**63:  # 2^63 - 1 is 2^63 as a float
         problem = "not below 2^63"
     else:
         return value * unit

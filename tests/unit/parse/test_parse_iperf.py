@@ -157,6 +157,7 @@ def test_invalid() -> None:
         (with_end(sum_sent=total(bits_per_second=7e8)), "the rate is 7e+08"),
         (with_end(sum_sent=total(bytes=-1)), "negative"),
         (with_end(sum_sent=total(bytes=2**63)), "2^63"),
+        (with_end(sum_sent=total(bits_per_second=2**63 - 1)), "2^63"),
         (with_end(sum_sent=total(bytes="1000000000")), "not a number"),
         (with_end(sum_sent=total(bytes=True)), "not a number"),
         (with_end(sum_sent=total(bytes=10**8, bits_per_second=8e7)), "were received, but only"),

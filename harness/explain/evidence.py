@@ -30,7 +30,7 @@ from harness.model import (
     Workload,
     drivers,
 )
-from harness.model.probing import TcpFigures
+from harness.model.probing import Tcp, TcpFigures
 from harness.model.reread import Reread
 from harness.model.units import positive
 from harness.parse.jobfile import described
@@ -65,6 +65,7 @@ TARGET = "target"
 """How that end is called in records."""
 UNSEEN = "of the target nothing was watched, neither its disk nor its processor"
 UNMEASURED = "what the way carries was not measured, and iperf3 with a server near the target would tell"
+RATE_TELLS = "the speed of the host's card or of the switch's port would tell"
 
 Samples = Mapping[str, Sequence[Record]]
 K = TypeVar("K")
@@ -100,9 +101,12 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     ``work_ns`` is the core's work for one I/O as another link shows it, where the core idles here, and
     ``least_work_ns`` over the link where it is least: where it idles, or imitates radios, it does more.
-    ``cipher_ns`` is the stand-alone time of cipher and check on the core that does most of it. ``rtt_ns`` and
-    ``goodput_bytes_s`` (TCP's without IPsec) were measured on the link between the cells. ``ipsec_itself_ns``
-    is how much longer the twin takes with IPsec.
+    ``cipher_ns`` is the stand-alone time of cipher and check on the core that does most of it. ``rtt_ns`` was
+    measured on the link between the cells. ``ipsec_itself_ns`` is how much longer the twin takes with IPsec.
+
+    ``rate_bit_s`` is the link's: of its profile, or as its interfaces say. Of a real link whose interfaces
+    say none ``rate_unknown`` says what is known instead. ``stream_mb_s`` is the most that one TCP stream
+    reached over a real link without protection, in the cell's direction: the link carries that or more.
 
     ``faster`` is the path at twice the rate. ``is_memory``: the target's storage is memory, so the device's
     time is a processor's work.
@@ -143,8 +147,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     faster: Demands | None = None
     is_memory: bool = False
     rate_bit_s: int | None = None
+    rate_unknown: str = ""
     rtt_ns: Span | None = None
-    goodput_bytes_s: float | None = None
+    stream_mb_s: float | None = None
     goodput_mb_s: float | None = None
     bound: bounds.Bound | None = None
     plain: Ladder | None = None
@@ -290,7 +295,7 @@ class _ColumnOf:
     ) -> None:
         self.key, self.samples, self.probes, self.idling_ns = key, samples, probes, idling_ns
         self.column = column = key.column
-        self.goodput_bytes_s = goodputs_of(probes).get((column.link, ()))
+        self.streams_mb_s = streams_of(probes, column.link)
         runs = dict.fromkeys(record.run_id for cell in samples[key].values() for record in cell)
         self.plans = [plans[run] for run in runs if run in plans]
         self.link = next((p.links[column.link] for p in self.plans if column.link in p.links), None)
@@ -413,7 +418,9 @@ class _CellOf:
                 self.framing = framings.of(
                     self.column.protection, of.proposals, mode, self.link.mtu_bytes, self.link.ip
                 )
-            self.link = path.measured_link(self.link, self.rtt_ns, of.goodput_bytes_s)
+            said = [self.link.rate_bit_s, *(record.link_rate_bit_s for record in self.good)]
+            rate_bit_s = min((rate for rate in said if rate), default=None)
+            self.link = path.measured_link(self.link, self.rtt_ns, rate_bit_s)
 
     def evidence(self, bare: Evidence) -> Evidence:
         of, record, is_virtual = self.of, self.record, self.of.key.setting.is_virtual
@@ -432,8 +439,14 @@ class _CellOf:
             self._miss(
                 UNSEEN if self.is_one_end else f"the device's own time is unknown: the column local was {why}"
             )
-        if self.is_one_end and of.goodput_bytes_s is None:
+        is_real = self.link is not None and self.link.interface is not None
+        rate_bit_s = self.link.rate_bit_s if self.link is not None else None
+        stream_mb_s = of.streams_mb_s.get(self.direction) if is_real and self.direction else None
+        rate_unknown = unknown_rate(of.streams_mb_s) if is_real and rate_bit_s is None else ""
+        if self.is_one_end and not of.streams_mb_s:
             self._miss(UNMEASURED)
+        elif rate_unknown:
+            self._miss(rate_unknown)
         self._miss(*(f"no stand-alone ciphers: {reason}" for reason in cipher.reasons(of.ciphers)))
         found = msgspec.structs.replace(
             bare,
@@ -447,9 +460,10 @@ class _CellOf:
             path=demands,
             faster=self.demands(rate=2),
             is_memory=is_memory(of.key, of.plans),
-            rate_bit_s=of.link.rate_bit_s if of.link else None,
+            rate_bit_s=rate_bit_s,
+            rate_unknown=rate_unknown,
             rtt_ns=self.rtt_ns,
-            goodput_bytes_s=of.goodput_bytes_s,
+            stream_mb_s=stream_mb_s,
             goodput_mb_s=goodput_mb_s,
             bound=bound,
             driver=drivers(record.agreed),
@@ -624,16 +638,27 @@ def _started(record: Record) -> float:
     return record.started_unix_s or 0.0
 
 
-def goodputs_of(probes: Sequence[ProbeRecord]) -> dict[tuple[str, tuple[str, ...]], float]:
-    """The median goodput of single TCP streams, in bytes/s, by link and protection."""
-    found: dict[tuple[str, tuple[str, ...]], list[float]] = {}
+def streams_of(probes: Sequence[ProbeRecord], link: str) -> dict[IoDirection, float]:
+    """The most that one TCP stream without protection reached over a link, in 10^6 bytes/s, by the direction
+    of I/Os whose data goes the same way. It is a lower bound of what the link carries, so the best of several
+    counts."""
+    found: dict[IoDirection, float] = {}
     for probe in disturbance.quiet(probes):
-        figures = probe.figures
-        if isinstance(figures, TcpFigures) and figures.received_bit_s:
-            found.setdefault((probe.column.link, probe.column.protection), []).append(
-                figures.received_bit_s / 8
-            )
-    return {column: stats.median(rates) for column, rates in found.items()}
+        asked, figures = probe.probe, probe.figures
+        if not isinstance(asked, Tcp) or not isinstance(figures, TcpFigures) or not figures.received_bit_s:
+            continue
+        if asked.streams == 1 and (probe.column.link, probe.column.protection) == (link, ()):
+            way: IoDirection = "read" if asked.reverse else "write"
+            found[way] = max(figures.received_bit_s / 8e6, found.get(way, 0.0))
+    return found
+
+
+def unknown_rate(streams_mb_s: Mapping[IoDirection, float]) -> str:
+    """What is known of a real link whose interfaces say no rate, and what would tell."""
+    ways: Mapping[IoDirection, str] = {"read": "to the initiator", "write": "to the target"}
+    reached = [f"{streams_mb_s[each]:.3g} MB/s {way}" for each, way in ways.items() if each in streams_mb_s]
+    least = f"; one TCP stream reached {' and '.join(reached)}" if reached else ""
+    return f"no interface says the link's rate{least}; {RATE_TELLS}"
 
 
 def measured(records: Sequence[Record]) -> list[Record]:

@@ -102,15 +102,16 @@ def _core(cell: Evidence) -> Span:
 
 def _way_ns(cell: Evidence, alike: Sequence[Evidence]) -> float:
     """The most that the way takes for the bytes of one I/O, however narrow it is where this end does not see
-    it. 0 if its rate was measured."""
-    return 0.0 if cell.goodput_bytes_s is not None else _each_byte_ns(alike) * (cell.block_bytes or 0)
+    it."""
+    return _each_byte_ns(alike) * (cell.block_bytes or 0)
 
 
 def _each_byte_ns(alike: Sequence[Evidence]) -> float:
     """The most that anything but the command itself takes for a byte: as long as in the quickest cell, and
-    no longer than what the largest random read, alone, takes beyond the smallest."""
+    no longer than what the largest random read, alone, takes beyond the smallest, or one TCP stream took."""
     found = [(e.block_bytes, e.time_ns, e) for e in alike if e.time_ns and e.block_bytes]
     each_ns = min(time_ns.high / block_bytes for block_bytes, time_ns, _ in found)
+    each_ns = min([each_ns, *(1e3 / e.stream_mb_s for _, _, e in found if e.stream_mb_s)])
     alone = [
         (size, time) for size, time, e in found if e.is_random and e.depth == 1 and e.direction == "read"
     ]

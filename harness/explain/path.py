@@ -81,23 +81,17 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
 _TIMES = tuple(name for name in Demands.__struct_fields__ if name.endswith("_ns"))
 
 
-def measured_link(profile: LinkProfile, rtt_ns: Span | None, goodput_bytes_s: float | None) -> LinkProfile:
-    """A real link as measured: half a ping's time each way, and the rate that TCP reached.
+def measured_link(profile: LinkProfile, rtt_ns: Span | None, rate_bit_s: int | None) -> LinkProfile:
+    """A real link as it was found: half a ping's time each way, and the rate that its interfaces say.
 
-    ``goodput_bytes_s`` is TCP's without IPsec, so the rate is that of the frames that carry it (RFC 6349,
-    section 3.3). An emulated link is what its profile says. In the lab a ping takes longer than that, because
-    the processor has to wake up; an I/O that follows another does not wait for that.
+    What one TCP stream reached is no rate of a link: a core, a window or a loss may have held it back. An
+    emulated link is what its profile says. In the lab a ping takes longer than that, because the processor
+    has to wake up; an I/O that follows another does not wait for that.
     """
-    link = profile
     if profile.interface is None:
-        return link
-    if rtt_ns is not None:
-        link = msgspec.structs.replace(link, delay_us=rtt_ns.mid / 2000)
-    if goodput_bytes_s:
-        wire = Wire(link=link)
-        frame = wire.frame_bytes(wire.mss_bytes) + link.frame_overhead_bytes
-        link = msgspec.structs.replace(link, rate_bit_s=round(8 * goodput_bytes_s * frame / wire.mss_bytes))
-    return link
+        return profile
+    delay_us = profile.delay_us if rtt_ns is None else rtt_ns.mid / 2000
+    return msgspec.structs.replace(profile, delay_us=delay_us, rate_bit_s=rate_bit_s)
 
 
 def dialogue_of(

@@ -38,19 +38,20 @@ class PrintedVerdict(TypedDict):
     """A cell, and what limits it. What is unknown is null.
 
     ``setting`` and ``column`` are as in records; ``origin`` is what of the setting must be said.
-    ``encrypted`` is null without protection, and of a program's tunnel.
-    ``holds`` is the part of the draws from the evidence that agree. ``either`` are two limits of which it is
-    one, each with the part of the time that it explains. ``doubt`` is what makes the evidence doubtful.
-    ``is_lab_limited``: the lab limits, and not the link that it imitates. ``share`` is the part of the time
-    that the limit explains. ``depth`` is the number of I/Os in flight. ``mb_s`` is the rate, in 10^6 bytes
-    per second. ``goodput_mb_s`` is the most TCP payload that the link carries. ``one_at_a_time_mb_s`` is the
-    most that one request at a time allows, at depth 1. ``time_ns`` is run time divided by the number of I/Os,
-    ``whole_ns`` the time that one I/O is in flight. ``waterfall_ns`` are its parts. ``bounds_ns`` are the
-    least times per I/O that each resource allows, at depths above 1. ``headroom``: what limits hides what the
-    protection costs, up to which load; null if it does not. ``implementation_ns`` is the time beyond
-    the digital twin's. ``ipsec_itself_ns`` is how much longer the twin takes with IPsec. ``cipher_ns`` is the
-    time of the stand-alone ciphers. ``missing`` says what is unknown, and what would tell. If
-    ``is_disturbed``, other programs spoiled all of its repeats.
+    ``encrypted`` is null without protection, and of a program's tunnel. ``holds`` is the part of the draws
+    from the evidence that agree. ``either`` are two limits of which it is one, each with the part of the
+    time that it explains. ``doubt`` is what makes the evidence doubtful. ``is_lab_limited``: the lab limits,
+    and not the link that it imitates. ``share`` is the part of the time that the limit explains. ``depth``
+    is the number of I/Os in flight. ``mb_s`` is the rate, in 10^6 bytes per second. ``goodput_mb_s`` is the
+    most TCP payload that the link carries. ``stream_mb_s`` is the most that one TCP stream reached over a
+    real one, in the cell's direction: a lower bound of that. ``one_at_a_time_mb_s`` is the most that one
+    request at a time allows, at depth 1. ``time_ns`` is run time divided by the number of I/Os, ``whole_ns``
+    the time that one I/O is in flight. ``waterfall_ns`` are its parts. ``bounds_ns`` are the least times per
+    I/O that each resource allows, at depths above 1. ``headroom``: what limits hides what the protection
+    costs, up to which load; null if it does not. ``implementation_ns`` is the time beyond the digital
+    twin's. ``ipsec_itself_ns`` is how much longer the twin takes with IPsec. ``cipher_ns`` is the time of
+    the stand-alone ciphers. ``missing`` says what is unknown, and what would tell. If ``is_disturbed``,
+    other programs spoiled all of its repeats.
     """
 
     workload: str
@@ -71,6 +72,7 @@ class PrintedVerdict(TypedDict):
     repeats: int
     mb_s: float | None
     goodput_mb_s: float | None
+    stream_mb_s: float | None
     one_at_a_time_mb_s: float | None
     time_ns: PrintedTime | None
     whole_ns: int | None

@@ -58,19 +58,21 @@ def folder_of(run: RunFolder) -> RunFolder:
 def plan_of(plan: Plan, evidence: Sequence[Evidence]) -> Plan | None:
     """The twin's plan, from the run's plan and evidence; None for a run in virtual time.
 
-    Links have the measured round trip and rate if there are any, else their profile's. The disk is the run's
+    Links have the round trip and the rate that were found, else their profile's; columns over a real link of
+    an unknown rate have no twin, as its time would be taken for the implementation's. The disk is the run's
     modelled one, or one that takes as long as the column ``local`` did (``disk_like``).
     """
     if plan.setting.is_virtual:
         return None
     measured = {
-        found.column.link: found for found in evidence if found.rtt_ns is not None or found.goodput_bytes_s
+        found.column.link: found for found in evidence if found.rtt_ns is not None or found.rate_bit_s
     }
+    unknown = {found.column.link for found in evidence if found.rate_unknown}
     links = {}
     for name, link in plan.links.items():
         found = measured.get(name)
         if found is not None:
-            link = measured_link(link, found.rtt_ns, found.goodput_bytes_s)
+            link = measured_link(link, found.rtt_ns, found.rate_bit_s)
         # netem's loss and jitter would be drawn anew each time in virtual time.
         links[name] = msgspec.structs.replace(
             link, interface=None, portal=None, radio=None, emulated=True, jitter_us=0.0, loss_percent=0.0
@@ -81,7 +83,7 @@ def plan_of(plan: Plan, evidence: Sequence[Evidence]) -> Plan | None:
         setting=Setting(
             testbed=TestbedKind.LAB, clock=Clock.VIRTUAL, lab_kernel=LabKernel.OWN, disk=disk.name
         ),
-        columns=tuple(column for column in plan.columns if column.initiators == 1),
+        columns=tuple(c for c in plan.columns if c.initiators == 1 and c.link not in unknown),
         repeats=1,
         stop=None,
         forecasts=(),

@@ -31,7 +31,8 @@ IMPOSSIBLE = 1.1
 """A bound, or the sum of all parts, that reaches this part of the measured time is wrong."""
 
 MOST = 0.9
-"""Of a target that was not watched: what limits is sure if it takes at least so much of the time."""
+"""Of a target that was not watched, or a link of an unknown rate: what limits is sure if it takes at least so
+much of the time."""
 
 DRAWS = 200
 SURE = 0.95
@@ -344,7 +345,8 @@ def _confidence(evidence: Evidence, limit: Limit, share: float) -> Confidence:
         return Confidence.LOW
     # What was not watched may hide in what else there is of the time.
     is_of_target = limit == evidence.limit_of_target
-    hides = evidence.is_one_end and (not evidence.is_target_shown if is_of_target else share < MOST)
+    is_half_known = evidence.is_one_end or bool(evidence.rate_unknown)
+    hides = is_half_known and (not evidence.is_target_shown if is_of_target else share < MOST)
     return Confidence.HIGH if limit.rule.is_sure(evidence) and not hides else Confidence.MEDIUM
 
 

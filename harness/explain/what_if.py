@@ -318,12 +318,14 @@ def of_run(found: Measured, text: str) -> PrintedWhatIf:
     UsageError if they have none."""
     ends = Ends(target=priced.price_list(found, ", ".join(found.runs)))
     plan = priced.joined([*found.plans.values()])
-    measured, ways, left_out = {}, [], []
+    measured, ways, left_out, unknown = {}, [], [], []
     for column in dict.fromkeys(record.column for record in found.records):
         link = link_of(column, plan, found)
         if column.initiators > 1 or plan.has_radio(link):
             left_out.append(column.label)
             continue
+        if link is not None and link.interface is not None and link.rate_bit_s is None:
+            unknown.append(column.label)
         ways.append(Way(column=column, link=link, proposals=plan.proposals))
         of_column = [record for record in found.records if record.column == column]
         for name in dict.fromkeys(record.workload.name for record in of_column):
@@ -342,19 +344,21 @@ def of_run(found: Measured, text: str) -> PrintedWhatIf:
     outside = [*predicted.doubts(ends)]
     if left_out:
         outside.append(f"left out, because radios and several initiators have no prices: {listed(left_out)}")
+    if unknown:
+        outside.append(f"doubtful, because no interface says their link's rate: {listed(unknown)}")
     if off:
         outside.append(f"doubtful, because prices say another figure than was measured: {listed(off)}")
     return msgspec.structs.replace(made, outside=tuple(outside))
 
 
 def link_of(column: Column, plan: Plan, found: Measured) -> LinkProfile | None:
-    """A column's link; a real one as it was measured with the cells."""
+    """A column's link; a real one as it was found with the cells."""
     link = plan.links.get(column.link)
     if link is None or link.interface is None:
         return link
     for each in collect(found.records, found.plans, found.probes):
         if each.column == column and each.rtt_ns is not None:
-            return measured_link(link, each.rtt_ns, each.goodput_bytes_s)
+            return measured_link(link, each.rtt_ns, each.rate_bit_s)
     return link
 
 

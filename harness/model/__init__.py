@@ -1081,6 +1081,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     and similar calls. ``started_unix_s`` is when fio was started, or when the cell began if it never was.
     ``fio_ns`` is the time fio says it measured, ``wall_ns`` that of the whole cell, with bringing up and
     proof. ``emulated``: the link imitates a medium that is not there; ``link_title`` is its name for people.
+    ``link_rate_bit_s`` is what the slower Ethernet card of a real link runs at, None if neither says it.
 
     ``agreed`` is what the ends negotiated for each protection, ``session`` what they negotiated for the
     transport. ``encrypts`` says whether the protection encrypts; None without any, and in records of older
@@ -1109,6 +1110,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     fio_ns: Count = 0
     emulated: bool = False
     link_title: str = ""
+    link_rate_bit_s: Size | None = None
     encrypts: bool | None = None
     proof: Proof | None = None
     session: dict[str, str] = {}

@@ -7,6 +7,7 @@ measured again, and a run that waits for these to end takes up to a minute more;
 
 from __future__ import annotations
 
+import itertools
 import math
 from statistics import fmean
 
@@ -29,8 +30,8 @@ INITIATOR_CELL_S = 0.1
 """Around the measurement of one cell, for each further initiator: counters, the proof."""
 
 TCP_S, CIPHER_S, COMMANDS_S = throughput.IN_RUN_S + 0.2, 0.45, reread.COMMANDS_S + 0.1
-"""A probe of a column between its cells: TCP once, the cipher, and commands that need no disk, in each of the
-first rounds."""
+"""A probe of a column between its cells: TCP (``throughput.in_run``), the cipher, and commands that need no
+disk, in the first rounds."""
 
 ASSUMED_BYTES_S = 50e6
 """Of a job that ends with its size: between small random blocks and large sequential ones over gigabit."""
@@ -87,7 +88,10 @@ def _column_s(plan: Plan, column: Column, repeats: int) -> float:
     found_s += max((each.column_s for each in kinds.each_of(column.protection)), default=0.0)
     found_s *= column.initiators  # one after another
     if plan.probes:
-        found_s += TCP_S * plan.probes_paths
+        if plan.probes_paths and plan.sees_target:
+            link = plan.links[column.link]
+            rounds = (throughput.in_run(column, link, number + 1) for number in range(repeats))
+            found_s += TCP_S * len(set(itertools.chain.from_iterable(rounds)))
         if (
             not plan.setting.is_virtual
             and cipher.of_protection(column.protection, plan.proposals) is not None

@@ -6,6 +6,7 @@ user's.
 
 from __future__ import annotations
 
+from harness.model import Column, LinkProfile
 from harness.model.errors import UsageError
 from harness.model.probing import Tcp, TcpFigures, Udp, UdpFigures
 from harness.network.links import LinkPath
@@ -22,6 +23,16 @@ GRACE_S = 20.0
 finish."""
 
 IN_RUN_S = 1
+IN_RUN_REPEATS = 3
+
+
+def in_run(column: Column, link: LinkProfile, repeat: int) -> list[tuple[Tcp, int]]:
+    """The probes of a column in a round of a run, each with its own number: one in all, but of a real link
+    without protection both directions in each of the first rounds, because one stream is a lower bound."""
+    if link.interface is None or column.protection:
+        return [(Tcp(duration_s=IN_RUN_S), 1)]
+    ways = (False, True) if repeat <= IN_RUN_REPEATS else ()
+    return [(Tcp(duration_s=IN_RUN_S, reverse=reverse), repeat) for reverse in ways]
 
 
 def client(path: LinkPath, port: int, duration_s: int) -> list[str]:

@@ -205,10 +205,17 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
         known = [most for most in alone if most is not None]
         is_alone = len(known) == len(alone)
         ends = " to ".join(dict.fromkeys(_mb_s(most) for most in (*sorted(known)[:1], *sorted(known)[-1:])))
-        if is_alone and not (goodput and 2 * max(known) > goodput) and max(found) <= max(known):
+        streams = [cell.evidence.stream_mb_s or 0.0 for cell in self.cells]
+        # Where the rate is not known, the transfer is not in that bound.
+        is_unknown = any(cell.evidence.rate_unknown for cell in self.cells)
+        rate = goodput or (max(*found, *streams) if is_unknown else None)
+        if is_alone and not (rate and 2 * max(known) > rate) and max(found) <= max(known):
             return f"{rates} MB/s of at most {ends} with one request at a time"
         if not goodput:
-            return f"{rates} MB/s"
+            one = " to ".join(dict.fromkeys(f"{rate:.3g}" for rate in (min(streams), max(streams))))
+            # What a cell beat says nothing, and the stream had no protection.
+            is_told = min(streams) >= max(found) and with_both
+            return f"{rates} MB/s" + (f" (one TCP stream reached {one})" if is_told else "")
         if max(found) > ABOVE * goodput:
             return f"{rates} MB/s, more than this link should carry ({_mb_s(goodput)})"
         both = f" ({ends} with one request at a time)" if is_alone and with_both else ""
@@ -326,7 +333,7 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         """All of it, as the command and the page print it behind the column's name."""
-        more = (self.proved, self.memory, self.left_out, self.hidden, self.help)
+        more = (self.proved, self.unknown, self.memory, self.left_out, self.hidden, self.help)
         return " ".join(filter(None, (self.sentences, *more)))
 
     @property
@@ -334,6 +341,12 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
         """That of the target nothing was seen, as a sentence; empty if both ends were."""
         is_one_end = any(cell.evidence.is_one_end for loss in self.losses for cell in loss.cells)
         return "Proved at one end." if is_one_end else ""
+
+    @property
+    def unknown(self) -> str:
+        """That the rate of a column's link without protection is not known, as a sentence; else empty."""
+        whys = {cell.evidence.rate_unknown for loss in self.losses for cell in loss.cells} - {""}
+        return " ".join(f"{capital(why)}." for why in sorted(whys) if not self.baseline)
 
     @property
     def help(self) -> str:

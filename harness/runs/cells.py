@@ -41,7 +41,7 @@ from harness.model.errors import (
     RequirementError,
     UsageError,
 )
-from harness.model.probing import Probe, Tcp
+from harness.model.probing import Probe
 from harness.model.ranges import out_of_range
 from harness.model.reread import Reread
 from harness.model.telemetry import RoundTrips, Telemetry
@@ -501,6 +501,8 @@ class CellComposer(Composer):
             if up.nexuses:
                 first = up.nexuses[0]
                 record = msgspec.structs.replace(record, session=first.session, agreed=first.up.agreed)
+                if up.link is not None and up.link.interface is not None:
+                    record = msgspec.structs.replace(record, link_rate_bit_s=up.link.rate_bit_s)
             record = msgspec.structs.replace(record, reread=self._reread_of(up))
             self._recheck_device(up, job)
             with self._charged(column, job):
@@ -545,13 +547,15 @@ class CellComposer(Composer):
 
     def _probe(self, cell: Cell, up: ColumnUp, record: Record) -> None:
         """Make the probes that are due with a cell, after it: so the first cell of a run begins sooner. They
-        are short, and never fatal for a cell: TCP once for its column, the cipher in each of the first
-        rounds."""
+        are short, and never fatal for a cell: TCP for its column (``throughput.in_run``), and the cipher,
+        in the first rounds."""
         if not self.plan.probes or not up.nexuses or record.status is not Status.OK:
             return
         # A probe of TCP takes a program at the target.
-        has_tcp = self.plan.probes_paths and self.plan.sees_target
-        due: list[tuple[Probe, int]] = [(Tcp(duration_s=throughput.IN_RUN_S), 1)] * has_tcp
+        due: list[tuple[Probe, int]] = []
+        if self.plan.probes_paths and self.plan.sees_target:
+            link = self.plan.links[cell.column.link]
+            due += throughput.in_run(cell.column, link, cell.repeat)
         of_cipher = cipher.of_protection(cell.column.protection, self.plan.proposals)
         # In virtual time ciphers cost nothing.
         if (

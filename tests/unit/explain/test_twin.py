@@ -45,11 +45,13 @@ def test_real_links_are_set_as_they_were_found() -> None:
     real = LinkProfile(name="wired", title="x", emulated=False, interface="eth0", portal="192.0.2.1")
     columns = (Column("local"), Column("wired"), Column("wired", initiators=2))
     plan = made_plan(links={"wired": real}, columns=columns)
-    made = plan_of(plan, rtt_ns=Span(200 * US, 300 * US, 300 * US), goodput_bytes_s=117.7e6)
+    made = plan_of(plan, rtt_ns=Span(200 * US, 300 * US, 300 * US), rate_bit_s=10**9)
     link = made.links["wired"]
     assert (link.interface, link.portal, link.emulated, link.delay_us) == (None, None, True, 150)
-    assert link.rate_bit_s == pytest.approx(1e9, rel=0.001)
+    assert link.rate_bit_s == 10**9
     assert made.columns == (Column("local"), Column("wired"))
+    # Of an unknown rate the twin would send in no time, and the difference would be a processor's.
+    assert plan_of(plan, rate_unknown="no interface says it").columns == (Column("local"),)
 
 
 def kept(folder: Path, plan: Plan, records: list[Record]) -> RunFolder:

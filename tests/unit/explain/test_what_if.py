@@ -144,15 +144,20 @@ def test_of_a_run_what_was_measured_is_multiplied_by_the_ratio() -> None:
     found = what_if.of_run(Measured.read([FIGURES / "protections"]), "rate=2x")
     assert not any(cell.name.startswith("wifi") for cell in found.cells)
     assert any("radios" in each and "wifi" in each for each in found.outside)
-    # A real link is as fast as it was measured.
+    # A real link is as fast as its interfaces say.
     real = {"interface": "eth0", "emulated": False, "rate_bit_s": None, "delay_us": 0.0}
     plans = {
         run_id: replace(plan, links={name: replace(link, **real) for name, link in plan.links.items()})
         for run_id, plan in run.plans.items()
     }
-    found = what_if.of_run(replace(run, plans=plans), "rate=2x,rtt=0.5x")
+    records = [replace(record, link_rate_bit_s=10**9) for record in run.records]
+    found = what_if.of_run(replace(run, plans=plans, records=records), "rate=2x,rtt=0.5x")
     assert {each.words for each in found.parts} == {"rate 2x", "rtt 0.5x"}
     assert all(cell.gains["rate 2x"] > 0.05 for cell in found.cells if cell.name != "local")
+    # If they say none, nothing is twice that.
+    found = what_if.of_run(replace(run, plans=plans), "rate=2x,rtt=0.5x")
+    assert not any("rate 2x" in cell.gains for cell in found.cells)
+    assert any("no interface says their link's rate: wired" in each for each in found.outside)
 
 
 def test_the_command_prints_a_chart_and_nothing_else_with_it() -> None:

@@ -64,6 +64,7 @@ CACHED = 2.0
 TARGET = "target"
 """How that end is called in records."""
 UNSEEN = "of the target nothing was watched, neither its disk nor its processor"
+MOUNTED = "which way its bytes took is not known, because its file system was mounted before"
 UNMEASURED = "what the way carries was not measured, and iperf3 with a server near the target would tell"
 RATE_TELLS = "the speed of the host's card or of the switch's port would tell"
 
@@ -527,6 +528,9 @@ class _CellOf:
         """What the path takes at so many times its rate; None if that is unknown, for ``missing``."""
         column, link, session = self.column, self.link, self.record.session
         if column.is_local or self.direction is None or self.block_bytes is None:
+            return None
+        if column.filesystem and self.record.setting.is_harness:
+            self._miss(MOUNTED)
             return None
         if link is None:
             self._miss("the link's profile is unknown: the run's plan is missing")

@@ -56,7 +56,7 @@ def folder_of(run: RunFolder) -> RunFolder:
 
 
 def plan_of(plan: Plan, evidence: Sequence[Evidence]) -> Plan | None:
-    """The twin's plan, from the run's plan and evidence; None for a run in virtual time.
+    """The twin's plan, from the run's plan and evidence; None for a run in virtual time, and without a link.
 
     Links have the round trip and the rate that were found, else their profile's; columns over a real link of
     an unknown rate have no twin, as its time would be taken for the implementation's. The disk is the run's
@@ -68,6 +68,10 @@ def plan_of(plan: Plan, evidence: Sequence[Evidence]) -> Plan | None:
         found.column.link: found for found in evidence if found.rtt_ns is not None or found.rate_bit_s
     }
     unknown = {found.column.link for found in evidence if found.rate_unknown}
+    columns = tuple(c for c in plan.columns if c.initiators == 1 and (c.is_local or c.link in plan.links))
+    columns = tuple(column for column in columns if column.link not in unknown)
+    if all(column.is_local for column in columns):
+        return None
     links = {}
     for name, link in plan.links.items():
         found = measured.get(name)
@@ -83,7 +87,7 @@ def plan_of(plan: Plan, evidence: Sequence[Evidence]) -> Plan | None:
         setting=Setting(
             testbed=TestbedKind.LAB, clock=Clock.VIRTUAL, lab_kernel=LabKernel.OWN, disk=disk.name
         ),
-        columns=tuple(c for c in plan.columns if c.initiators == 1 and c.link not in unknown),
+        columns=columns,
         repeats=1,
         stop=None,
         forecasts=(),

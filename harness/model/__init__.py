@@ -308,6 +308,18 @@ IN_CLEAR = frozenset({"ecb(cipher_null)", "rfc4543(gcm(aes))"})
 
 LINK_LOCAL = "local"
 
+FileSystem = Literal["nfs", "smb", "sshfs", "glusterfs", "ceph", "9p", "afs"]
+FILE_SYSTEMS: Mapping[str, str] = {
+    "nfs": "NFS",
+    "smb": "SMB",
+    "sshfs": "SSHFS",
+    "glusterfs": "GlusterFS",
+    "ceph": "CephFS",
+    "9p": "9P",
+    "afs": "AFS",
+}
+"""File systems whose storage is another machine's, by the names of their columns: their titles for people."""
+
 AS_PROGRAMS_SAY = frozenset(name for name, each in PROTECTIONS.items() if each.as_found)
 """Protections that may or may not encrypt: OpenVPN does not with ``cipher none``, n2n not without a key."""
 
@@ -533,7 +545,8 @@ class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True
 
     ``protection`` names the protections, the outermost on the wire first; it is empty without any.
     ``transport`` is how the target's storage becomes a disk of the initiator's; None for the local disk,
-    which needs none. ``mode`` is None without ESP.
+    which needs none, and for a file system of another machine (``FILE_SYSTEMS``), which ``link`` names.
+    ``mode`` is None without ESP.
     """
 
     link: str
@@ -554,6 +567,16 @@ class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True
     def is_local(self) -> bool:
         """Whether it is the initiator's own storage, without a network."""
         return self.link == LINK_LOCAL
+
+    @property
+    def has_path(self) -> bool:
+        """Whether its I/Os take a link and a session of the run's."""
+        return self.transport is not None
+
+    @property
+    def filesystem(self) -> str:
+        """The file system of another machine that it is, for people; empty if it is none."""
+        return "" if self.has_path else FILE_SYSTEMS.get(self.link, "")
 
     @property
     def bare(self) -> Column:
@@ -676,12 +699,19 @@ class ReachedTarget(msgspec.Struct, frozen=True, kw_only=True):
 class AttachedVolume(msgspec.Struct, frozen=True, kw_only=True):
     """What is attached to the initiator already: a block device or a file at ``path``, and in ``title`` what
     attached it. ``identity`` is what its kernel shows of it, "" if nothing; an ``is_new`` file is made for
-    the run and removed again; everything else is only read, unless there is consent to lose what is on it."""
+    the run and removed again; everything else is only read, unless there is consent to lose what is on it.
+    ``filesystem`` is that of a file whose storage is another machine's."""
 
     path: str
     title: str
     identity: str = ""
     is_new: bool = False
+    filesystem: FileSystem | None = None
+
+    @property
+    def column(self) -> Column:
+        """The one that measures it."""
+        return Column(self.filesystem or LINK_LOCAL, transport=None)
 
 
 class Storage(msgspec.Struct, frozen=True, kw_only=True):
@@ -690,8 +720,8 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     ``disk`` is the modelled disk that replaces ``backing``, which then only has the size. ``local_device`` is
     a disk of the initiator's, which the column ``local`` measures instead of the target's storage. With
     ``shared_lun`` all initiators read one LUN. With ``reached`` it is a LUN that is there, and ``backing`` is
-    a block device without a path: the part of it that is measured. So it is with ``volume``, the column
-    ``local`` of a run that has no target.
+    a block device without a path: the part of it that is measured. So it is with ``volume``, the one
+    column of a run that has no target.
     """
 
     backing: Backing

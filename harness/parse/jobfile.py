@@ -648,6 +648,14 @@ def described(job: Job) -> Workload:
     )
 
 
+def is_past_page_cache(job: Job) -> bool:
+    """Whether fio opens what it measures with O_DIRECT, as it does here unless the job says otherwise."""
+    options = dict(job.options)
+    if "direct" in options:
+        return options["direct"] not in ("0", "false")
+    return options.get("buffered", "0") in ("0", "false")
+
+
 def is_open_loop(job: Job) -> bool:
     """Whether requests are due at random times, in fio's words. No job file has these together (``_job``),
     because fio cannot do it: such jobs are carried out by ``runs/programs/open_loop.py``."""

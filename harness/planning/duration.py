@@ -11,7 +11,7 @@ import itertools
 import math
 from statistics import fmean
 
-from harness.model import DEFAULT_TRANSPORT, LINK_LOCAL, Column, Job, Plan
+from harness.model import DEFAULT_TRANSPORT, Column, Job, Plan
 from harness.parse.jobfile import described, moved_bytes, wall_estimate_s
 from harness.probes import cipher, throughput
 from harness.protection import kinds
@@ -74,14 +74,14 @@ def _fio_s(plan: Plan, job: Job) -> float:
 
 
 def _around_s(plan: Plan, column: Column) -> float:
-    if column.link == LINK_LOCAL:
+    if not column.has_path:
         return LOCAL_CELL_S
     around_s = WIFI_CELL_S if plan.has_radio(plan.links.get(column.link)) else CELL_S
     return around_s + INITIATOR_CELL_S * (column.initiators - 1)
 
 
 def _column_s(plan: Plan, column: Column, repeats: int) -> float:
-    if column.link == LINK_LOCAL:
+    if not column.has_path:
         return 0.0
     found_s = transports.named(column.transport or DEFAULT_TRANSPORT).column_s
     found_s += WIFI_COLUMN_S if plan.has_radio(plan.links.get(column.link)) else 0.0

@@ -53,7 +53,10 @@ class Existing:
         return self.unit.portal if self.unit is not None else None
 
     def as_found(self, ways: Ways, notes: list[str]) -> Ways:
-        """The ways to a portal with what is known of them, and what protects them; other ways as they are."""
+        """The ways to a portal with what is known of them, and what protects them; the one column of a
+        volume; other ways as they are."""
+        if self.volume is not None:
+            return (self.volume.column,), {}, {}
         if self.unit is None:
             return ways
         columns, links, _ = ways

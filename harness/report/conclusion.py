@@ -339,6 +339,8 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def proved(self) -> str:
         """That of the target nothing was seen, as a sentence; empty if both ends were."""
+        if self.column.column.filesystem:
+            return "Nothing proves which way its bytes took."
         is_one_end = any(cell.evidence.is_one_end for loss in self.losses for cell in loss.cells)
         return "Proved at one end." if is_one_end else ""
 
@@ -587,6 +589,8 @@ def _subject(column: TableColumn, *, with_setting: bool) -> str:
     origin, title, remarks, protection = column.heading
     of = column.column
     transport = TRANSPORTS.get(of.transport or DEFAULT_TRANSPORT, "")
+    if of.filesystem:
+        return f"{of.filesystem}, {title}"
     what = protection if of.protection else transport
     sentences = [remark for remark in remarks.split(", ") if remark and remark != "emulated"]
     if not of.protection and transport in sentences:

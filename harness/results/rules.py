@@ -141,9 +141,11 @@ def _parameters(plan: Plan, transport: str) -> None:
 
 def _column_names(plan: Plan) -> None:
     """Each column is of what the plan describes, and says of IP and ESP what its link and the plan say."""
-    links, protections = {LINK_LOCAL, *plan.links}, {*PROTECTIONS, *plan.proposals}
+    own = {LINK_LOCAL if plan.storage.volume is None else plan.storage.volume.column.link}
+    links, protections = {*own, *plan.links}, {*PROTECTIONS, *plan.proposals}
     for column in plan.columns:
-        transports = {None} if column.is_local else {*TRANSPORTS}
+        has_path = column.link not in own
+        transports = {*TRANSPORTS} if has_path else {None}
         known = [(column.link, links), (column.transport, transports)]
         for name, names in (*known, *((each, protections) for each in column.protection)):
             if name not in names:
@@ -152,9 +154,9 @@ def _column_names(plan: Plan) -> None:
         if plan.sees_target:
             stack.check(column.protection)
             _same(any(PROTECTIONS[name].as_found for name in column.protection if name in PROTECTIONS), False)
-        _same(column.ip, IPV4 if column.is_local else plan.links[column.link].ip)
+        _same(column.ip, plan.links[column.link].ip if has_path else IPV4)
         _same(column.mode, plan.ipsec_mode if column.has_ipsec else None)
-        if column.is_local and (column.protection or plan.probing):
+        if not has_path and (column.protection or plan.probing):
             raise UsageError("the local disk has no path to protect or to probe, found some")
 
 
@@ -300,7 +302,7 @@ def _volume(plan: Plan) -> None:
         return
     storage, machines = plan.storage, plan.machines
     _same((storage.reached, storage.local_device, storage.disk), (None, None, None))
-    _same(([column.link for column in plan.columns], plan.hops), ([LINK_LOCAL], ()))
+    _same((plan.columns, plan.links, plan.hops), ((volume.column,), {}, ()))
     _same(machines is not None and len(machines.initiators), 1)
     _same(volume.path.startswith("/") and (volume.path + volume.title + volume.identity).isprintable(), True)
     _same(plan.only_reads and any(map(jobfile.moves_write, plan.jobs)), False)

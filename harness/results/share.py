@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
-from harness.model import ENDS, LINK_LOCAL, PROTECTION_OFF, TRANSPORTS, Plan, Record
+from harness.model import ENDS, FILE_SYSTEMS, LINK_LOCAL, PROTECTION_OFF, TRANSPORTS, Plan, Record
 from harness.model.errors import UsageError
 from harness.model.lines import counted
 from harness.model.protections import PROTECTIONS
@@ -127,7 +127,7 @@ _PROCESSOR_WORDS, _SYSTEM_WORDS = _words(_PROCESSORS), _words(_SYSTEMS)
 @functools.cache
 def _shipped() -> frozenset[str]:
     """The words in names and titles of what the harness ships."""
-    texts = [*PROTECTIONS, *TRANSPORTS, LINK_LOCAL, PROTECTION_OFF]
+    texts = [*PROTECTIONS, *TRANSPORTS, *FILE_SYSTEMS, LINK_LOCAL, PROTECTION_OFF]
     texts += [kind.title for kind in PROTECTIONS.values()]
     for file in (*data_folder().glob("profiles/**/*.toml"), *data_folder().glob("ipsec/*.toml")):
         found = tomllib.loads(file.read_text())

@@ -152,7 +152,7 @@ class CellComposer(Composer):
 
     @property
     def _remote(self) -> list[Column]:
-        return [column for column in self.plan.columns if column.link != LINK_LOCAL]
+        return [column for column in self.plan.columns if column.has_path]
 
     @property
     def _luns(self) -> int:
@@ -373,7 +373,7 @@ class CellComposer(Composer):
                 nexuses: list[Nexus] = []
                 # Entered first, so that it runs when all else is down.
                 stack.callback(self._judge_what_is_left, column, nexuses)
-                numbers = range(0 if column.link == LINK_LOCAL else column.initiators)
+                numbers = range(column.initiators if column.has_path else 0)
                 # All paths before the first portal, because the target's bait needs its address and port.
                 paths = [self._paths.bring_up(column, number, stack) for number in numbers]
                 nexuses.extend(

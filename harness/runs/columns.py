@@ -14,7 +14,7 @@ from harness.analysis.wire import framings
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.hosts.unseen import Unseen
-from harness.model import ENDS, LINK_LOCAL, PROTECTION_OFF, Column, LinkProfile, Plan
+from harness.model import ENDS, PROTECTION_OFF, Column, LinkProfile, Plan
 from harness.model.errors import CommandFailed
 from harness.network import interfaces, links, paths, trunk, wifi
 from harness.observe import counters
@@ -264,7 +264,7 @@ class Columns:
         return [
             (column, number)
             for column in self.plan.columns
-            if column.link != LINK_LOCAL
+            if column.has_path
             for number in range(column.initiators)
         ]
 

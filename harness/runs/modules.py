@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from harness.model import ENDS, LINK_LOCAL, BackingKind, Duplex, Plan
+from harness.model import ENDS, BackingKind, Duplex, Plan
 from harness.network import links, paths, trunk
 from harness.protection import kinds
 from harness.storage import backing, transports
@@ -27,7 +27,7 @@ def of_transports(plan: Plan) -> dict[str, dict[str, tuple[str, ...]]]:
 def of(plan: Plan) -> dict[str, list[str]]:
     """The kernel modules that each role needs for everything else, by modprobe(8)'s names. Built-in modules
     succeed as well."""
-    shaped = list(plan.links.values()) if any(column.link != LINK_LOCAL for column in plan.columns) else []
+    shaped = list(plan.links.values()) if any(column.has_path for column in plan.columns) else []
     has_radio = any(plan.has_radio(link) for link in shaped)
     is_emulated = any(link.interface is None and not plan.has_radio(link) for link in shaped)
     has_own_ramdisk = plan.storage.disk is None and (

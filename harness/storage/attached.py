@@ -11,7 +11,7 @@ from dataclasses import replace
 import msgspec
 
 from harness.hosts import Host
-from harness.model import AttachedVolume, Backing
+from harness.model import AttachedVolume, Backing, FileSystem
 from harness.model.errors import CellInvalid, DeviceRefused, UsageError
 from harness.model.escape import printable
 from harness.storage import guard, requests
@@ -30,7 +30,8 @@ _step = functools.partial(requests.step, __package__)
 
 
 class Looked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a path is (``kind``), and what attached it (``by``), as its host sees it."""
+    """What a path is (``kind``), what attached it (``by``), and the file system of another machine on which a
+    file lies, as its host sees it."""
 
     kind: str
     node: str
@@ -39,6 +40,7 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     makers: str
     by: str
     is_direct: bool = True
+    filesystem: FileSystem | None = None
 
 
 def look(host: Host, path: str) -> Looked:

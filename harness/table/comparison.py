@@ -27,7 +27,7 @@ from harness.analysis.ratios import (
     repeats_needed,
 )
 from harness.analysis.schedule import throughput_bytes_s
-from harness.model import Record
+from harness.model import Column, Record
 from harness.model.choices import Choice
 from harness.model.errors import UsageError
 from harness.model.escape import as_json, for_markdown, printable
@@ -125,7 +125,7 @@ def compare(a: Measured, b: Measured, metric: Metric = Metric.MB_S, margin: floa
                 f"expected two different sets of results, found run {printable(record.run_id)} in both",
                 hint="name two runs, such as results/RUN-1 results/RUN-2",
             )
-    columns_a, columns_b = by_column(_columns_of(a, b)), by_column(_columns_of(b, a))
+    columns_a, columns_b = map(by_column, _as_one(_columns_of(a, b), _columns_of(b, a)))
     plans = [*a.plans.values(), *b.plans.values()]
     rows = rows_of([*a.records, *b.records], metric, plans)
     keys = in_order([key for key in columns_a if key in columns_b], plans)
@@ -179,6 +179,29 @@ def _columns_of(side: Measured, other: Measured) -> Sequence[Record]:
     return [
         structs.replace(record, column=structs.replace(record.column, link="fio")) for record in side.records
     ]
+
+
+def _as_one(a: Sequence[Record], b: Sequence[Record]) -> tuple[Sequence[Record], Sequence[Record]]:
+    """Both sides; where one is a file on another machine's file system, and the other has one column over a
+    network (without protection, or in all), with a column in common for these two."""
+    of_each = []
+    for records in (a, b):
+        columns = {
+            record.column
+            for record in records
+            if record.setting.is_harness and (record.column.has_path or record.column.filesystem)
+        }
+        of_each.append({column for column in columns if not column.protection} or columns)
+    if any(len(columns) != 1 for columns in of_each):
+        return a, b
+    (one,), (other,) = of_each
+    if one == other or not (one.filesystem or other.filesystem):
+        return a, b
+    common = Column(f"{other.label} against {one.label}", transport=None)
+    return (
+        [structs.replace(each, column=common) if each.column == one else each for each in a],
+        [structs.replace(each, column=common) if each.column == other else each for each in b],
+    )
 
 
 def _cell(
@@ -353,6 +376,7 @@ def _notes(
     yield from notes.differences(
         [*a.plans.values(), *b.plans.values()], [*a.environments.values(), *b.environments.values()]
     )
+    yield from notes.file_systems([*a.records, *b.records], [*a.plans.values(), *b.plans.values()])
     yield from notes.completions([*a.records, *b.records], metric)
     yield from alone
     yield from (f"{cell.name} has no ratio: {cell.reason}." for cell in cells if cell.reason)

@@ -241,7 +241,7 @@ _PLACED = (
     *_of(str, "record.setting", "disk", is_tag=True),
     _named("initiator_host", str, "initiators"),
     _named("target_host", str, "plan.machines.target"),
-    ExportColumn("ip", int, lambda of: None if of.record.column.is_local else of.record.column.ip),
+    ExportColumn("ip", int, lambda of: of.record.column.ip if of.record.column.has_path else None),
     *_of(int, "others", "suspended_ns", prefix="others_"),
     ExportColumn("percentiles_of", str, _percentiles_of),
     *_OBSERVED.values(),

@@ -101,7 +101,7 @@ def _headed(
         protection = column.title
         if key.is_unencrypted:
             protection = f"{UNENCRYPTED} {'+'.join(column.protection)}"
-        elif not column.protection and not column.is_local and key.setting.is_harness:
+        elif not column.protection and column.has_path and key.setting.is_harness:
             protection = f"IPsec {PROTECTION_OFF}"
         origin = named[key.setting]
         remarks = ["emulated"] if any(record.emulated for record in records[key]) else []

@@ -22,6 +22,7 @@ from harness.model import (
     StoppingRule,
 )
 from harness.model.lines import counted, listed
+from harness.parse.jobfile import is_past_page_cache
 from harness.results import machine
 from harness.results.metrics import Direction, Metric, Of
 from harness.table.options import RatioTo, Table, TableCell, TableColumn
@@ -130,6 +131,7 @@ def legend(context: Context, table: Table) -> tuple[str, ...]:
     return (
         *_memory(table),
         *_rereads(context),
+        *file_systems(context.records, context.plans),
         *one_end(context.records),
         *_goodputs(context, table),
         *_origins(context),
@@ -174,6 +176,27 @@ def _rereads(context: Context) -> Iterable[str]:
     found = [record.reread for record in context.records if record.reread is not None]
     for words in dict.fromkeys(reread.words for reread in found if reread.is_from_memory):
         yield f"No figure of reads is known to be a disk's: {words}."
+
+
+def file_systems(records: Iterable[Record], plans: Iterable[Plan]) -> Iterable[str]:
+    """Of files on another machine's file system, whose memory may answer."""
+    found = dict.fromkeys(
+        (record.column.label, record.run_id)
+        for record in records
+        if record.column.filesystem and record.setting.is_harness
+    )
+    if not found:
+        return
+    runs = {run_id for _, run_id in found}
+    jobs = [job for plan in plans if plan.run_id in runs for job in plan.jobs]
+    buffered = dict.fromkeys(job.name for job in jobs if not is_past_page_cache(job))
+    but = f", but for {listed([*buffered])}, which this machine's page cache may answer" if buffered else ""
+    names = listed([*dict.fromkeys(label for label, _ in found)])
+    yield (
+        f"{names}: a file of another machine, opened with O_DIRECT (past this machine's page cache){but}. "
+        "The server's memory may answer reads, and writes of an export that is async; a target of block "
+        "devices has caches of its own. So a difference between the two may be that of their caches."
+    )
 
 
 def one_end(records: Sequence[Record]) -> Iterable[str]:

@@ -152,6 +152,7 @@ def look_at(path: str, *, initiator: str) -> tuple[AttachedVolume, BackingKind, 
         title=printable(" ".join(filter(None, words))),
         identity=printable(found.identity),
         is_new=found.kind == "new",
+        filesystem=found.filesystem,
     )
     return volume, BackingKind.BLOCK if found.kind == "device" else BackingKind.FILE, found.size_bytes
 

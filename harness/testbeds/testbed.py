@@ -25,7 +25,7 @@ import harness
 from harness.hosts import NamespaceHost, runner, signals
 from harness.hosts.journal import Journal, UnreadableJournal, left_on_disk
 from harness.hosts.state import lasting_folder
-from harness.model import LINK_LOCAL, Ciphers, LabKernel, Plan, TestbedKind
+from harness.model import Ciphers, LabKernel, Plan, TestbedKind
 from harness.model.errors import HarnessError, RequirementError, TestbedError
 from harness.model.units import format_size, unknown_name
 from harness.observe import environment, interference
@@ -197,9 +197,7 @@ def room_bytes(plan: Plan) -> int:
     initiators = max((column.initiators for column in plan.columns), default=1)
     storage_bytes = plan.storage.backing.size_bytes * (1 if plan.storage.shared_lun else initiators)
     layers = sum(
-        column.initiators * (1 + len(column.protection))
-        for column in plan.columns
-        if column.link != LINK_LOCAL
+        column.initiators * (1 + len(column.protection)) for column in plan.columns if column.has_path
     )
     return storage_bytes + max(0, layers - boot.BASE_LAYERS) * boot.LAYER_BYTES
 

@@ -17,8 +17,16 @@ from typing import Any
 from harness.hosts.programs.answering import answer
 
 SYSFS, MOUNTS = Path("/sys"), Path("/proc/self/mountinfo")
-NETWORK = ("nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "afs")
-"""File systems whose storage is another machine's."""
+NETWORK = {
+    **dict.fromkeys(("nfs", "nfs4"), "nfs"),
+    **dict.fromkeys(("cifs", "smb3"), "smb"),
+    **dict.fromkeys(("glusterfs", "fuse.glusterfs"), "glusterfs"),
+    **dict.fromkeys(("ceph", "fuse.ceph-fuse"), "ceph"),
+    "fuse.sshfs": "sshfs",
+    "9p": "9p",
+    "afs": "afs",
+}
+"""File systems whose storage is another machine's, by the kernel's names: ``model.FILE_SYSTEMS``."""
 TOLD = ("vers", "rsize", "wsize", "proto", "nconnect", "sec", "hard", "soft", "sync", "cache", "seal")
 """What the mount of such a file system tells of the way there, in its own words: nfs(5), mount.cifs(8)."""
 
@@ -100,6 +108,11 @@ def behind(path: str) -> str:
     return ", ".join([f"{filesystem} of {source}", *dict.fromkeys(told)])
 
 
+def filesystem(path: str) -> str | None:
+    """The file system of another machine on which a path lies, by the name of its column; None on others."""
+    return NETWORK.get(mount_of(path)[0])
+
+
 def is_direct(path: Path) -> bool:
     """Whether a file, or a new one in a folder, can be opened past the page cache. A file without a name is
     gone when it is closed (open(2), O_TMPFILE); file systems without those are not asked."""
@@ -130,6 +143,7 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
         "identity": identity,
         "makers": "",
         "by": behind(str(path)),
+        "filesystem": filesystem(str(path)),
     }
 
 

@@ -84,12 +84,16 @@ def shared(kind: str, server: Callable[[], contextlib.AbstractContextManager[str
         ):
             found = measured(*RUN, f"--volume={place}/{name}", *words)
             (title,) = {record["link_title"] for record in found.values()}
+            columns = [record["column"] for record in found.values()]
+            assert {(each["link"], each["transport"]) for each in columns} == {(kind, None)}, columns
             assert f"{place}/{name} ({told}" in title, title
             print(kind, name, title)
             if name == "film":
                 (reread,) = {each["reread"]["verdict"] for each in found.values()}
                 print(f"{kind}: the server's cache is {reread}")
-                print(harness("table", str(newest_run())), harness("explain", str(newest_run())))
+                table, answer = harness("table", str(newest_run())), harness("explain", str(newest_run()))
+                print(table, answer)
+                assert f"{kind}: a file of another machine" in " ".join(table.split()), table
             job = next(newest_run().rglob("job.fio")).read_text(encoding="utf-8")
             assert "direct=1" in job, job
         assert [each.name for each in SHARED.iterdir() if each.name != "lost+found"] == ["film"]

@@ -13,7 +13,7 @@ from harness.explain.span import Span
 from harness.model import Clock, Column, LabKernel, LinkProfile, Plan, Record, Status, TestbedKind
 from harness.results.store import RunFolder
 from tests.unit.explain.test_explain import US, cell, columns, evidence_of, key, known, measured, plan_of_them
-from tests.unit.results_folder import made_plan
+from tests.unit.results_folder import WIRED, made_plan
 
 
 def local(block_bytes: int, time_us: float) -> Any:
@@ -51,7 +51,10 @@ def test_real_links_are_set_as_they_were_found() -> None:
     assert link.rate_bit_s == 10**9
     assert made.columns == (Column("local"), Column("wired"))
     # Of an unknown rate the twin would send in no time, and the difference would be a processor's.
-    assert plan_of(plan, rate_unknown="no interface says it").columns == (Column("local"),)
+    two = replace(plan, columns=(*columns, Column("other")), links={"wired": real, "other": WIRED})
+    assert plan_of(two, rate_unknown="no interface says it").columns == (Column("local"), Column("other"))
+    unknown = [replace(cell(), rate_unknown="no interface says it")]
+    assert twin.plan_of(plan, unknown) is None, "without a link it tells nothing"
 
 
 def kept(folder: Path, plan: Plan, records: list[Record]) -> RunFolder:

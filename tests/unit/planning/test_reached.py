@@ -40,9 +40,10 @@ def nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def look_at(path: str, **_more: Any) -> tuple[model.AttachedVolume, BackingKind, int]:
         is_new = path.endswith("new")
-        volume = model.AttachedVolume(path=path, title=f"{path} (nfs4 of nas:/x)", is_new=is_new)
-        kind = BackingKind.BLOCK if path.startswith("/dev/") else BackingKind.FILE
-        return volume, kind, 0 if is_new else 1 << 30
+        kind: model.FileSystem | None = "nfs" if path.startswith("/nfs/") else None
+        volume = model.AttachedVolume(path=path, title=f"{path} (of nas:/x)", is_new=is_new, filesystem=kind)
+        backing = BackingKind.BLOCK if path.startswith("/dev/") else BackingKind.FILE
+        return volume, backing, 0 if is_new else 1 << 30
 
     def require_unit(path: str, *, needed_bytes: int, **_more: Any) -> None:
         if path == "/dev/used":
@@ -131,6 +132,23 @@ def test_a_volume_is_read_and_a_new_file_is_written_as_well() -> None:
     assert planned.resume_command(there, "R") == "harness run --resume R --volume /mnt/x"
     with pytest.raises(UsageError, match="expected --volume or --link, found both"):
         made(volume="/mnt/x", links=("wired=eth0",))
+
+
+def test_a_file_on_another_machine_s_file_system_has_a_column_of_that_name() -> None:
+    for plan in (made(volume="/nfs/film"), made(volume="/nfs/new", size="64M")):
+        rules.check(plan)
+        (column,) = plan.columns
+        assert (column.label, column.filesystem, column.has_path) == ("nfs", "NFS", False)
+        assert not column.is_local and not plan.links and not plan.transports
+        assert planned.outside(plan)[-1][0] == "--volume"
+        assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
+        local = replace(column, link=LINK_LOCAL)
+        for others in ((local,), (replace(column, transport="iscsi"),), (column, local)):
+            with pytest.raises(UsageError):
+                rules.check(replace(plan, columns=others))
+    plan = made(volume="/mnt/x")
+    with pytest.raises(UsageError):
+        rules.check(replace(plan, columns=(model.Column("nfs", transport=None),)))
 
 
 def test_a_lun_named_twice_is_written_to_in_the_part_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

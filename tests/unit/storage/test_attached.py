@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from unittest.mock import ANY, Mock, call
 
 import pytest
 
 from harness.hosts import programs
-from harness.model import AttachedVolume, Backing, BackingKind
+from harness.model import FILE_SYSTEMS, AttachedVolume, Backing, BackingKind, Column, FileSystem
 from harness.model.errors import CellInvalid, DeviceRefused, UsageError
 from harness.storage import attached, guard
 from harness.storage.backing import ReadyStorage
 from harness.storage.guard import Device
+from harness.storage.programs import attached as program
 from harness.storage.transport import Disk, Expected
+from harness.testbeds import portals
 from tests.unit.fakes import World
 from tests.unit.storage.files import lines
 
@@ -102,6 +105,43 @@ def test_a_file_lies_on_the_nearest_mount(sysfs: Path) -> None:
     ):
         assert told(sysfs, "mount_of", path) == mount
         assert told(sysfs, "behind", path) == text
+
+
+REMOTE = """\
+60 30 0:52 / /mnt/v3 rw,relatime shared:31 - nfs 192.0.2.2:/volume1/vm rw,vers=3,rsize=131072,wsize=131072,\
+hard,proto=tcp,timeo=600,retrans=2,sec=sys,mountaddr=192.0.2.2,mountvers=3,local_lock=none,addr=192.0.2.2
+61 30 0:53 / /mnt/v4 rw,relatime shared:32 - nfs4 nas.lan:/export rw,vers=4.2,rsize=1048576,wsize=1048576,\
+namlen=255,hard,proto=tcp,timeo=600,retrans=2,sec=sys,clientaddr=192.0.2.9,local_lock=none,addr=192.0.2.2
+62 30 0:54 / /mnt/smb rw,relatime shared:33 - cifs //192.0.2.2/share rw,vers=3.1.1,sec=ntlmssp,cache=strict
+63 30 0:55 / /mnt/ssh rw,nosuid,nodev,relatime shared:34 - fuse.sshfs me@nas:/srv rw,user_id=0,group_id=0
+64 30 0:56 / /mnt/gluster rw,relatime - fuse.glusterfs nas:/gv0 rw,user_id=0,allow_other,max_read=131072
+65 30 0:57 / /mnt/ceph rw,relatime - ceph 192.0.2.2:6789:/ rw,name=admin,secret=<hidden>,acl
+66 30 0:58 / /mnt/9p rw,relatime - 9p hostshare rw,dirsync,trans=virtio,version=9p2000.L
+67 30 0:59 / /mnt/tmp rw,nosuid - tmpfs tmpfs rw,size=1024k
+68 30 0:60 / /mnt/pool rw,relatime - fuse.mergerfs /disk1:/disk2 rw,user_id=0,allow_other
+"""
+"""Lines of /proc/self/mountinfo as kernels print them."""
+
+
+@pytest.mark.thorough
+def test_a_file_system_of_another_machine_is_named_by_its_kind(sysfs: Path) -> None:
+    (sysfs.parent / "mountinfo").write_text(MOUNTS + REMOTE, encoding="utf-8")
+    kinds = {"v3": "nfs", "v4": "nfs", "smb": "smb", "ssh": "sshfs", "gluster": "glusterfs", "ceph": "ceph"}
+    for place, kind in {**kinds, "9p": "9p", "tmp": None, "pool": None, "usb": None}.items():
+        assert told(sysfs, "filesystem", f"/mnt/{place}/bench.img") == kind, place
+    assert {*program.NETWORK.values()} == {*FILE_SYSTEMS} == {*get_args(FileSystem)}
+
+
+def test_a_look_tells_it_and_other_volumes_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for facts, column in (
+        ({"filesystem": "nfs"}, Column("nfs", transport=None)),
+        ({"filesystem": None}, Column("local")),
+        ({}, Column("local")),
+    ):
+        host = look("file", **facts).host("initiator")
+        monkeypatch.setattr(portals, "_reached", lambda *_, host=host: contextlib.nullcontext((host, Path())))
+        volume, _, _ = portals.look_at("/mnt/x", initiator="local")
+        assert volume.column == column
 
 
 def look(kind: str, **facts: object) -> World:

@@ -108,6 +108,26 @@ def test_what_does_not_compare_is_refused(a: list[Record], b: list[Record], sent
     assert refusal.value.hint
 
 
+NFS: dict[str, Any] = {"link": "nfs", "transport": None}
+
+
+def test_a_file_over_nfs_is_compared_with_the_one_column_of_a_lun() -> None:
+    lun = run("a", link="portal", factor=0.37)
+    for others in ([], [run("a", link="portal", protection=("x",))], [run("a", link="local", factor=9)]):
+        found = compare(side(lun, *others), side(run("b", **NFS)))
+        assert verdicts(found) == {"nfs against portal seq-write-4k": Judgement.FASTER}
+        assert compare(side(run("b", **NFS)), side(lun, *others)).cells[0].verdict is Judgement.SLOWER
+        (note,) = (note for note in found.notes if note.startswith("nfs: a file of another machine, opened"))
+        assert "The server's memory may answer" in note
+    smb = compare(side(run("a", **NFS)), side(run("b", link="smb", transport=None)))
+    assert list(verdicts(smb)) == ["smb against nfs seq-write-4k"]
+    assert list(verdicts(compare(side(run("a", **NFS)), side(run("b", **NFS))))) == ["nfs seq-write-4k"]
+    # With two to choose from, and with a local disk alone, nothing says which is meant.
+    for other in ([lun, run("a", link="tunnel")], [run("a", link="local")]):
+        with pytest.raises(UsageError, match="no cell in common"):
+            compare(side(*other), side(run("b", **NFS)))
+
+
 def test_what_is_on_one_side_alone_is_named_and_modes_are_different_cells() -> None:
     found = compare(side(run("a"), run("a", link="wifi")), side(run("b"), run("b", protection=("x",))))
     assert "Only in A, and not compared: lab wifi seq-write-4k." in found.notes

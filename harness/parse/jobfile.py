@@ -62,6 +62,14 @@ _ALIASES = {
     "threads": "thread",
 }
 
+_OPPOSITES = {
+    "direct": "buffered",
+    "buffered": "direct",
+    "rwmixread": "rwmixwrite",
+    "rwmixwrite": "rwmixread",
+}
+"""One setting of fio's under two names: what is said later counts, also where [global] said the other."""
+
 _ALONE = (
     *("stonewall", "wait_for", "new_group", "exitall", "exit_what", "exitall_on_error", "startdelay"),
     *("flow", "flow_id", "flow_sleep", "flow_watermark"),
@@ -369,18 +377,22 @@ class _Reading:
             raise UsageError(f"{shown(line)} stands before the first section", hint="put [global] above it")
         try:
             option, value = _option(line, self.became)
-            if option in self._seen:
-                raise UsageError(f"option {shown(option)} is in this section twice", hint="remove one")
         except UsageError:
             self._current.is_damaged = True
             raise
-        self._seen.add(option)
         if option in _WAITS:
             self._current.waits |= value != "0"
         if option in _LEFT_OUT:
             self.became(option, f"left out, because {_LEFT_OUT[option]}")
         elif option not in _DROPPED:
-            self._current.options[option] = value
+            options = self._current.options
+            if option in self._seen and options.get(option, value) != value:
+                self.became(
+                    f"{option}={options[option]}", "a later line of its section replaces it, as in fio"
+                )
+            self._seen.add(option)
+            options.pop(_OPPOSITES.get(option, ""), None)
+            options[option] = value
 
     def require_none(self, source: str) -> None:
         """UsageError with all obstacles."""

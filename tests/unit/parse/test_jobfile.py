@@ -182,8 +182,6 @@ def test_a_refusal_says_where_and_why() -> None:
         ("[a]\ninclude x", "includes are not supported"),
         *((text, "found none") for text in ("", "; nothing\n# at all\n", "[global]\nbs=4k\n")),
         ("bs=4k\n[a]\n", "line 1: 'bs=4k' stands before the first section"),
-        ("[a]\nbs=4k\nblocksize=8k\n", "line 3: option 'bs' is in this section twice"),
-        ("[a]\nstonewall\nwait_for_previous\n", "line 3"),
         *((text, "line 1: expected [NAME]") for text in ("[a", "[a]x\n")),
         ("[]", "line 1: section name"),
         ("[globals]", "takes the section 'globals' for [global]"),
@@ -388,6 +386,23 @@ def test_notes_say_what_became_of_what() -> None:
     (workload,) = parse_jobs(text, "f.fio", notes)
     assert "io_submit_mode" not in dict(workload.options) and len(notes) == 1
     assert "io_submit_mode" in options_of(text.replace("poisson", "linear"))
+
+
+def test_of_two_values_the_later_counts_as_in_fio() -> None:
+    """Users' files have an option twice, and were refused; and direct is buffered the other way round."""
+    notes: list[str] = []
+    text = "[a]\nruntime=180\nnorandommap\nruntime=600\nnorandommap\nstonewall\nwait_for_previous\n"
+    (job,) = parse_jobs(text, "f.fio", notes)
+    assert dict(job.options)["runtime"] == "600"
+    assert notes == ["runtime=180: a later line of its section replaces it, as in fio"]
+    for text, expected in (
+        ("[global]\ndirect=1\nbuffered=1\n[a]\ndirect=1\n", {"direct": "1"}),
+        ("[global]\ndirect=1\n[a]\nbuffered=1\n", {"buffered": "1"}),
+        ("[global]\nrwmixwrite=60\nrwmixread=70\n[a]\nrw=rw\nrwmixwrite=10\n", {"rwmixwrite": "10"}),
+    ):
+        found = options_of(text)
+        shown = {name: value for name, value in found.items() if name in jobfile._OPPOSITES}
+        assert shown == expected, text
 
 
 def test_all_obstacles_are_reported_at_once() -> None:

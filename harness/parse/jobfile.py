@@ -70,15 +70,8 @@ _OPPOSITES = {
 }
 """One setting of fio's under two names: what is said later counts, also where [global] said the other."""
 
-_ALONE = (
-    *("stonewall", "wait_for", "new_group", "exitall", "exit_what", "exitall_on_error", "startdelay"),
-    *("flow", "flow_id", "flow_sleep", "flow_watermark"),
-)
-_OURS = ("group_reporting", "lat_percentiles", "clat_percentiles", "slat_percentiles", "percentile_list")
-_DROPPED = {*_ALONE, *_OURS, "description"}
-"""Accepted and left out: every cell runs alone, and the harness decides what fio reports."""
-_WAITS = ("stonewall", "wait_for")
-"""With these a section begins after others: fio runs all the rest at once."""
+_DROPPED = {"stonewall", "wait_for", "new_group", "exitall_on_error", "group_reporting", "description"}
+"""Accepted and left out: they change nothing of a section that is measured alone, as one."""
 
 
 def _by_option(reasons: Mapping[str, str]) -> dict[str, str]:
@@ -92,6 +85,10 @@ _LEFT_OUT = _by_option(
             file_service_type filesize file_append fill_device fill_fs allow_file_create allow_mounted_write
             create_on_open create_serialize create_fsync overwrite fallocate unlink unlink_each_loop""",
         "a row is called as its section": "name",
+        "every section is measured alone": """
+            exitall exit_what startdelay flow flow_id flow_sleep flow_watermark""",
+        "all rows have the same percentiles": """
+            lat_percentiles clat_percentiles slat_percentiles percentile_list""",
         "the harness keeps its own logs": """
             write_bw_log write_lat_log write_iops_log write_hist_log write_iolog per_job_logs log_avg_msec
             log_hist_msec log_offset log_prio log_compression verify_dump verify_state_save""",
@@ -313,11 +310,13 @@ def parse_jobs(text: str, source: str, notes: list[str] | None = None) -> tuple[
 
 @dataclass
 class _Section:
-    """Options by their own names. ``waits``: for those before it. ``is_damaged``: some were refused."""
+    """Options by their own names. ``waits``: for all before it; ``wait_for``: for the one of this name.
+    ``is_damaged``: some were refused."""
 
     line: int
     options: dict[str, str] = field(default_factory=dict)
     waits: bool = False
+    wait_for: str = ""
     is_damaged: bool = False
 
 
@@ -347,15 +346,20 @@ class _Reading:
     def note_what_was_at_once(self) -> None:
         """Note the sections that fio would run at the same time, which may be what the file is about."""
         groups: list[list[str]] = []
+        after: dict[str, set[str]] = {}
         for name, section in self.sections.items():
+            after[name] = {section.wait_for, *after.get(section.wait_for, ())}
             if groups and not section.waits:
                 groups[-1].append(name)
             else:
                 groups.append([name])
         for names in groups:
-            if len(names) > 1:
-                fate = "measured one after another, where fio runs them at the same time"
-                self.became(listed(names, _MOST_AT_ONCE, " with "), fate)
+            pairs = [(a, b) for a, b in itertools.combinations(names, 2) if a not in after[b]]
+            if pairs:
+                met = [name for name in names if any(name in pair for pair in pairs)]
+                those = "those that do not wait" if len(pairs) < len(met) * (len(met) - 1) / 2 else "them"
+                fate = f"measured one after another, where fio runs {those} at the same time"
+                self.became(listed(met, _MOST_AT_ONCE, " with "), fate)
 
     def open(self, line: str, number: int) -> None:
         # The options of a section that is refused are still read.
@@ -380,8 +384,10 @@ class _Reading:
         except UsageError:
             self._current.is_damaged = True
             raise
-        if option in _WAITS:
-            self._current.waits |= value != "0"
+        if option == "stonewall":
+            self._current.waits = value != "0"
+        elif option == "wait_for":
+            self._current.wait_for = slug(value, fallback="")
         if option in _LEFT_OUT:
             self.became(option, f"left out, because {_LEFT_OUT[option]}")
         elif option not in _DROPPED:

@@ -351,7 +351,8 @@ LEFT_OUT = """
     write_lat_log | write_iops_log=/etc/x | write_hist_log=x | write_iolog=x | log_avg_msec=1 |
     per_job_logs=1 | verify_state_save=1 | verify_dump=1 | unlink=1 | unlink_each_loop=1 |
     allow_mounted_write=1 | allow_file_create=1 | filesize=1M | nrfiles=2 | fallocate=native | overwrite=1 |
-    file_append=1 | fill_device=1 | fill_fs=1 | name=x | numa_cpu_nodes=0-1
+    file_append=1 | fill_device=1 | fill_fs=1 | name=x | numa_cpu_nodes=0-1 | exitall | startdelay=5 |
+    flow=8 | percentile_list=50:99 | clat_percentiles=1
 """
 
 
@@ -435,13 +436,22 @@ def test_what_fio_runs_at_the_same_time_is_named() -> None:
     for text, said in (
         ("[a]\n[b]\n[c]\nstonewall\n[d]\n", ["a with b", "c with d"]),
         ("[a]\n[b]\nwait_for=a\n[c]\nwait_for_previous\n", []),
+        ("[A 1]\n[b]\nwait_for=A 1\n[c]\nwait_for=b\n", []),
         ("[global]\nstonewall\n[a]\n[b]\n", []),
         ("[a]\n[b]\nstonewall=0\n", ["a with b"]),
     ):
         notes: list[str] = []
         parse_jobs(text, "f.fio", notes)
         fate = "measured one after another, where fio runs them at the same time"
+        notes = [note for note in notes if "called" not in note]
         assert notes == ([f"{', '.join(said)}: {fate}"] if said else []), text
+    # Of fio's example waitfor: readers wait for their own writers alone.
+    notes = []
+    parse_jobs("[w]\n[r]\nwait_for=w\n[w2]\n[r2]\nwait_for=w2\n", "f.fio", notes)
+    assert notes == [
+        "w with r with w2 with r2: measured one after another, where fio runs those that do not wait at the "
+        "same time"
+    ]
 
 
 def test_names_and_values_that_fio_takes_are_taken() -> None:

@@ -137,6 +137,10 @@ _MICROSECONDS = {
     "d": 86400 * 10**6,
 }
 
+_DIRECT = {"direct", "buffered"}
+_FILLED = {"zero_buffers", "buffer_pattern", "refill_buffers", "buffer_compress_percentage"}
+"""With one of these fio's buffers are filled as the harness has them filled."""
+
 _Became = Callable[[str, str], None]
 """Takes what a job file has, and what became of it."""
 
@@ -269,7 +273,31 @@ def load_jobs(spec: str, notes: list[str] | None = None) -> tuple[str, tuple[Job
         error = unknown_name("profile", spec, known)
         raise UsageError(error.message, hint=f"{error.hint}; a job file of yours is given as ./FILE")
     jobs = parse_jobs(read_text(path, "profile"), shown_path(path), notes)
+    if notes is not None and spec not in known:
+        notes += about(jobs, _other_default)
     return slug(path.stem, fallback="profile"), jobs
+
+
+def about(jobs: Sequence[Job], fate_of: Callable[[Job], str | None]) -> Iterator[str]:
+    """What is said of jobs, each sentence once, with the names of those of which it is true."""
+    found: dict[str, list[str]] = {}
+    for job in jobs:
+        if fate := fate_of(job):
+            found.setdefault(fate, []).append(job.name)
+    return (f"{listed(names, _MOST_AT_ONCE)}: {fate}" for fate, names in found.items())
+
+
+def _other_default(job: Job) -> str | None:
+    """Where the harness sets what the file leaves to fio (``job_file``), and fio would not do the same."""
+    options = dict(job.options)
+    other = []
+    if not _DIRECT & options.keys():
+        other.append("direct=1, where fio's default is to use the page cache")
+    elif options.get("direct") == "0" or options.get("buffered") == "1":
+        other.append("uses the page cache, so a cell is invalid if less crosses the link than fio counts")
+    if moves_write(job) and not _FILLED & options.keys() and "verify" not in options:
+        other.append("refill_buffers, where fio fills its buffers once")
+    return "; ".join(other) or None
 
 
 def parse_jobs(text: str, source: str, notes: list[str] | None = None) -> tuple[Job, ...]:
@@ -291,9 +319,11 @@ def parse_jobs(text: str, source: str, notes: list[str] | None = None) -> tuple[
                 reading.take(line)
     jobs = []
     for name, section in reading.sections.items():
-        # What else is wrong with a section may follow from what was refused.
-        if not section.is_damaged:
-            with reading.at(section.line):
+        with reading.at(section.line):
+            # That may follow from what was refused.
+            if not section.refused & {"runtime", "ramp_time", "include"}:
+                _check_ramp(name, section.options)
+            if not section.refused:
                 jobs.append(_job(name, section.options, reading.became))
     reading.require_none(source)
     reading.note_what_was_at_once()
@@ -311,13 +341,13 @@ def parse_jobs(text: str, source: str, notes: list[str] | None = None) -> tuple[
 @dataclass
 class _Section:
     """Options by their own names. ``waits``: for all before it; ``wait_for``: for the one of this name.
-    ``is_damaged``: some were refused."""
+    ``refused``: the keys of those that were refused."""
 
     line: int
     options: dict[str, str] = field(default_factory=dict)
     waits: bool = False
     wait_for: str = ""
-    is_damaged: bool = False
+    refused: set[str] = field(default_factory=set)
 
 
 class _Reading:
@@ -364,7 +394,10 @@ class _Reading:
     def open(self, line: str, number: int) -> None:
         # The options of a section that is refused are still read.
         shared = self._shared
-        self._seen, self._current = set(), replace(shared, line=number, options=dict(shared.options))
+        self._seen = set()
+        self._current = replace(
+            shared, line=number, options=dict(shared.options), refused=set(shared.refused)
+        )
         if line == "[global]":
             self._current = shared
             return
@@ -382,7 +415,7 @@ class _Reading:
         try:
             option, value = _option(line, self.became)
         except UsageError:
-            self._current.is_damaged = True
+            self._current.refused.add(_meant(re.split(r"[\s=]", line, maxsplit=1)[0]))
             raise
         if option == "stonewall":
             self._current.waits = value != "0"
@@ -443,14 +476,16 @@ def _option(line: str, became: _Became) -> tuple[str, str]:
     option = _ALIASES.get(key, key)
     if option in _DROPPED or option in _LEFT_OUT:
         return option, value
+    if option in _REFUSED:
+        raise UsageError(f"option {shown(key)} is refused: {_REFUSED[option]}", hint="remove it")
+    _check_known(option, key)
+    # Not of an option that is refused whatever its value is.
     if variable := _VARIABLE.search(value):
         raise UsageError(
             f"option {shown(key)}: fio would put the value of {variable[0]} there, which may differ from one "
             "machine to the next",
             hint=f"write its value instead of {variable[0]}",
         )
-    if option in _REFUSED:
-        raise UsageError(f"option {shown(key)} is refused: {_REFUSED[option]}", hint="remove it")
     if option in _FLAGS and not equals:
         value = "1"
     if option == "ioengine" and value in _LIKE:
@@ -463,14 +498,24 @@ def _option(line: str, became: _Became) -> tuple[str, str]:
     return option, value
 
 
-def _check_value(option: str, key: str, value: str) -> None:
-    """UsageError for an option that is not passed on, or with a value that it cannot have."""
+def _meant(key: str) -> str:
+    """The option that a key is, or may be a typo of."""
+    option = _ALIASES.get(key, key)
+    return option if option in {*_CHECKS, *_REFUSED, "include"} else closest(key, _CHECKS) or key
+
+
+def _check_known(option: str, key: str) -> None:
+    """UsageError for an option that is not passed on."""
     if option not in _CHECKS:
         near = closest(key, _CHECKS)
         raise UsageError(
             f"the harness does not pass option {shown(key)} on to fio",
             hint=f"did you mean {near}?" if near else "remove it; profiles/README.md says what is accepted",
         )
+
+
+def _check_value(option: str, key: str, value: str) -> None:
+    """UsageError for a value that the option cannot have."""
     if expected := refusal(option, value):
         raise UsageError(
             f"option {shown(key)}: expected {expected}, found {shown(value)}",
@@ -487,6 +532,7 @@ def check_job(job: Job) -> None:
     """UsageError for a workload that no job file could give: its name, or an option that is not accepted."""
     check_name("section", job.name)
     for option, value in job.options:
+        _check_known(option, option)
         # The value of a flag is None.
         _check_value(option, option, "1" if value is None and option in _FLAGS else value or "")
 
@@ -511,18 +557,19 @@ def _job(name: str, options: Mapping[str, str], became: _Became) -> Job:
             f"io_submit_mode of {name}", "left out, because fio never ends with it and rate_process=poisson"
         )
         del values["io_submit_mode"]
-    job = Job(name=name, options=tuple(values.items()))
     if "time_based" in values and "runtime" not in values:
-        raise UsageError(
-            f"section {shown(name)}: expected runtime with time_based, found none", hint="add runtime=1500ms"
-        )
-    if "runtime" in values and _seconds(values, "ramp_time") > _seconds(values, "runtime"):
+        became(f"time_based of {name}", "left out, as fio does without a runtime")
+        del values["time_based"]
+    return Job(name=name, options=tuple(values.items()))
+
+
+def _check_ramp(name: str, options: Mapping[str, str]) -> None:
+    if "runtime" in options and _seconds(options, "ramp_time") > _seconds(options, "runtime"):
         raise UsageError(
             f"section {shown(name)}: expected ramp_time to be at most runtime, "
-            f"found {shown(values['ramp_time'] or '')}",
+            f"found {shown(options['ramp_time'])}",
             hint="otherwise fio would not measure as asked: raise runtime or lower ramp_time",
         )
-    return job
 
 
 def job_file(
@@ -565,7 +612,7 @@ def job_file(
     settings: dict[str, str | None] = {"filename": device.replace(":", "\\:"), **options, "size": str(size)}
     if offset_bytes:
         settings["offset"] = str(offset_bytes + _bytes(options.get("offset"), size_bytes))
-    if not {"direct", "buffered"} & options.keys():
+    if not _DIRECT & options.keys():
         settings["direct"] = "1"
     if settings.setdefault("randrepeat", "1") == "1":
         settings["randseed"] = str(seed)
@@ -619,10 +666,10 @@ def shortened(job: Job, size_bytes: int) -> str | None:
 
 
 def moved_bytes(job: Job, size_bytes: int) -> int | None:
-    """How much a job without a runtime moves on a device of ``size_bytes`` until it ends, in all its fio
-    jobs; None of others."""
+    """How much a job moves on a device of ``size_bytes`` until it ends, in all its fio jobs, unless its
+    runtime ends it before; None of one that is time_based."""
     options = dict(job.options)
-    if "runtime" in options:
+    if "time_based" in options:
         return None
     size = _size_on(size_bytes, options, job.name)
     if number := int(options.get("number_ios") or 0):

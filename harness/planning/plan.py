@@ -6,7 +6,7 @@ import contextlib
 import functools
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -61,7 +61,15 @@ from harness.model.units import (
 )
 from harness.parse import disks, parameters
 from harness.parse.hosts import LOCAL
-from harness.parse.jobfile import job_file, load_jobs, moved_bytes, shortened
+from harness.parse.jobfile import (
+    SIZE_BOUND_CELL_S,
+    about,
+    job_file,
+    load_jobs,
+    moved_bytes,
+    moves_read,
+    shortened,
+)
 from harness.parse.prices import load_prices
 from harness.parse.profiles import (
     IPV6_TITLE,
@@ -116,6 +124,7 @@ def make_plan(request: RunRequest) -> Plan:
     traits = TRAITS[kind, machines is not None]
     disk = _disk(request)
     backing, local_device = _storage(request, traits, run_id, there)
+    texts = _texts(jobs, backing.size_bytes, runtime_s)
     columns, links, proposals = there.as_found(columns_of(request, traits, machines), notes)
     lab_kernel = _lab_kernel(request, traits, links, disk, columns)
     other_kernel = _other_kernel(request) if lab_kernel is LabKernel.OWN else None
@@ -164,8 +173,10 @@ def make_plan(request: RunRequest) -> Plan:
         profile=profile,
         notes=(
             *notes,
-            *_of_jobs(jobs, lambda job: _shortened(job, backing.size_bytes)),
-            *_of_jobs(jobs, lambda job: _sized(job, backing.size_bytes) if runtime_s is None else ""),
+            *about(jobs, lambda job: _shortened(job, backing.size_bytes, runtime_s)),
+            *about(
+                jobs, lambda job: _sized(job, backing.size_bytes) if runtime_s is None else _unverified(job)
+            ),
         ),
         stand_ins=tuple(_stand_ins(request, () if there.reached else proposals, disk)),
         runtime_s=runtime_s,
@@ -178,7 +189,7 @@ def make_plan(request: RunRequest) -> Plan:
 
         plan = charges.charged(plan, load_prices(request.priced))
     rules.check(plan)
-    _try_job_files(jobs, backing.size_bytes, runtime_s)
+    _try_job_files(texts)
     return plan
 
 
@@ -485,44 +496,76 @@ def parse_backing(text: str, size: str, destroy: Sequence[str] = ()) -> Backing:
     return found
 
 
-def _try_job_files(jobs: Sequence[Job], size_bytes: int, runtime_s: float | None) -> None:
+def _texts(jobs: Sequence[Job], size_bytes: int, runtime_s: float | None) -> dict[str, str]:
+    """A job file of each, as on a storage of this size. UsageError with all that do not fit there."""
+    texts, refused = {}, []
+    for job in jobs:
+        try:
+            texts[job.name] = job_file(
+                job, device="/dev/harness", size_bytes=size_bytes, seed=1, runtime_s=runtime_s
+            )
+        except UsageError as error:
+            refused.append(error)
+    _require_none(refused)
+    return texts
+
+
+def _require_none(refused: Sequence[UsageError]) -> None:
+    if len(refused) == 1:
+        raise refused[0]
+    if refused:
+        raise UsageError(
+            f"expected workloads that can be measured here, found {len(refused)} that cannot",
+            hint=refused[0].hint,
+            obstacles=[error.message for error in refused],
+        )
+
+
+def _try_job_files(texts: Mapping[str, str]) -> None:
     """Let fio read every job file, so that a mistake shows now and not in the middle of a run."""
-    texts = {
-        job.name: job_file(job, device="/dev/harness", size_bytes=size_bytes, seed=1, runtime_s=runtime_s)
-        for job in jobs
-    }
     parse = functools.partial(runner.run, ["fio", "--parse-only", "-"], check=False)
-    # fio takes a seventh of a second to start, so it reads them one by one only to find the one it refuses.
+    # fio takes a seventh of a second to start, so it reads them one by one only to find those it refuses.
     if parse(input="".join(texts.values())).status == 0:
         return
+    refused = []
     for name, text in texts.items():
         done = parse(input=text)
         if done.status != 0:
             words = (done.stderr.strip() or done.stdout.strip()).splitlines()
-            raise UsageError(
-                f"fio does not accept the workload {name}: {(words or ['it gave no reason'])[-1]}",
-                hint="`fio --cmdhelp=OPTION` explains an option",
+            refused.append(
+                UsageError(
+                    f"fio does not accept the workload {name}: {(words or ['it gave no reason'])[-1]}",
+                    hint="`fio --cmdhelp=OPTION` explains an option",
+                )
             )
+    _require_none(refused)
 
 
-def _of_jobs(jobs: Sequence[Job], words_of: Callable[[Job], str]) -> Iterator[str]:
-    """What is said of jobs, each sentence once, with the names of those of which it is true."""
-    found: dict[str, list[str]] = {}
-    for job in jobs:
-        if words := words_of(job):
-            found.setdefault(words, []).append(job.name)
-    return (f"{', '.join(names)}: {words}" for words, names in found.items())
-
-
-def _shortened(job: Job, size_bytes: int) -> str:
+def _shortened(job: Job, size_bytes: int, runtime_s: float | None) -> str | None:
     """That a job would use more than the storage has."""
-    words = shortened(job, size_bytes)
-    return f"{words}, because the storage has no more" if words else ""
+    if (words := shortened(job, size_bytes)) is None:
+        return None
+    options = dict(job.options)
+    is_cut = runtime_s is None and "runtime" in options and "time_based" not in options
+    ends = f"; a cell may end before its runtime of {options['runtime']}" if is_cut else ""
+    return f"{words}, because the storage has no more{ends}"
 
 
-def _sized(job: Job, size_bytes: int) -> str:
+def _sized(job: Job, size_bytes: int) -> str | None:
     """That a job ends with its size, which on a small storage is soon."""
     moved = moved_bytes(job, size_bytes)
-    if not moved:
-        return ""
-    return f"has no runtime, so a cell ends after {format_size(moved)}; --runtime 10s measures for that time"
+    if not moved or "runtime" in dict(job.options):
+        return None
+    return (
+        f"has no runtime, so a cell ends after {format_size(moved)}, and fails if that takes longer than "
+        f"{SIZE_BOUND_CELL_S / 60:.0f} min; --runtime 10s measures for that time"
+    )
+
+
+def _unverified(job: Job) -> str | None:
+    """That --runtime leaves no time for what fio verifies after the last write (its init.c warns of it)."""
+    options = dict(job.options)
+    verifies = options.get("verify") and options.get("do_verify") != "0" and "verify_backlog" not in options
+    if not verifies or "time_based" in options or moves_read(job):
+        return None
+    return "verifies nothing, because it writes for all of --runtime; without that option it does"

@@ -187,7 +187,6 @@ def test_a_refusal_says_where_and_why() -> None:
         ("[globals]", "takes the section 'globals' for [global]"),
         ("[()]", "line 1: section name"),
         ("[Global]", "takes the section 'Global' for [global]"),
-        ("[a]\ntime_based\n", "line 1: section 'a': expected runtime with time_based"),
         ("[a]\nruntime=1\nramp_time=2\n", "expected ramp_time to be at most runtime"),
         ("{}", "stands before"),
     ):
@@ -408,7 +407,7 @@ def test_of_two_values_the_later_counts_as_in_fio() -> None:
 
 def test_all_obstacles_are_reported_at_once() -> None:
     """One was, and the next after it was removed."""
-    text = "[global]\nbad=x\n[a]\nrw=trim\n[b (1)]\nrw=trim\n[c]\ntime_based\n"
+    text = "[global]\nbad=x\n[a]\nrw=trim\n[b (1)]\nrw=trim\n[c]\nruntime=x\nramp_time=9\n"
     error = refused(parse_jobs, text, "f, line 1.fio")
     assert error.message.startswith(
         "f, line 1.fio: expected jobs that read and write a device of the harness's"
@@ -416,9 +415,20 @@ def test_all_obstacles_are_reported_at_once() -> None:
     assert [each.partition(", found")[0] for each in error.obstacles] == [
         "line 2: the harness does not pass option 'bad' on to fio",
         "lines 4, 6: option 'rw': expected one of read, write, randread, randwrite, rw and randrw",
-    ], "what follows from the first is not named"
-    error = refused(parse_jobs, "[a]\nrw=trim\n[c]\ntime_based\n", "f.fio")
-    assert error.obstacles[1] == "line 3: section 'c': expected runtime with time_based, found none"
+        "line 8: option 'runtime': expected a whole number of us, ms, s, m, h or d above 0, such as 1500ms",
+    ], "what follows from another is not named"
+    # What follows from nothing is, also in a section of which something was refused.
+    for refusal in ("rw=trim", "bad=x"):
+        error = refused(parse_jobs, f"[a]\n{refusal}\nruntime=1\nramp_time=2\n", "f.fio")
+        assert (
+            error.obstacles[1] == "line 1: section 'a': expected ramp_time to be at most runtime, found '2'"
+        )
+    for refusal in ("runtme=9", "timeout=x", "include x"):
+        error = refused(parse_jobs, f"[a]\n{refusal}\nruntime=1\nramp_time=2\n", "f.fio")
+        assert error.obstacles == (), "its runtime may be another"
+    # An option that is refused whatever its value is: to write the value would be in vain.
+    for line, said in (("pool=${POOL}", "does not pass option 'pool' on"), ("uid=${ID}", "'uid' is refused")):
+        assert said in refused(parse_jobs, f"[a]\n{line}\n", "f.fio").message
     many = "".join(f"x{number}=1\n" for number in range(60))
     error = refused(parse_jobs, f"[a]\n{many}", "f.fio")
     assert len(error.obstacles) == 51 and error.obstacles[-1] == "and 10 more"
@@ -471,16 +481,57 @@ def test_the_notes_are_in_the_plan_and_reported(tmp_path: Path) -> None:
     plan = make_plan(RunRequest(profile=str(tmp_path / "own.fio"), links=("local",)))
     assert plan.notes == (
         "filename: left out, because the harness chooses the device",
-        "a: size=10G is 128 MiB, because the storage has no more",
+        "a: direct=1, where fio's default is to use the page cache",
+        "a: size=10G is 128 MiB, because the storage has no more; a cell may end before its runtime of 1",
     )
+    assert run_s(plan, 1) < 30
     done = harness("run", "--profile", "./own.fio", "--link", "local", "--plan", cwd=tmp_path)
-    assert done.returncode == 0 and done.stdout.count("note:      ") == 2, done
+    assert done.returncode == 0 and done.stdout.count("note:      ") == 3, done
     (tmp_path / "own.fio").write_text("[a]\nrw=read\nsize=10G\nnumjobs=2\n", "utf-8")
     plan = make_plan(RunRequest(profile=str(tmp_path / "own.fio"), links=("local",)))
-    ends = "a: has no runtime, so a cell ends after 256 MiB; --runtime 10s measures for that time"
+    ends = "a: has no runtime, so a cell ends after 256 MiB, and fails if that takes longer than 10 min; "
+    ends += "--runtime 10s measures for that time"
     assert plan.notes[-1] == ends
     assert run_s(plan, 1) < 30, "not ten minutes"
     assert make_plan(RunRequest(links=("local",))).notes == ()
+
+
+def planned(folder: Path, text: str, **more: Any) -> tuple[str, ...]:
+    (folder / "own.fio").write_text(text, "utf-8")
+    return make_plan(RunRequest(profile=str(folder / "own.fio"), links=("local",), **more)).notes
+
+
+def test_the_plan_says_where_fio_would_not_do_the_same(tmp_path: Path) -> None:
+    direct = "direct=1, where fio's default is to use the page cache"
+    filled = "refill_buffers, where fio fills its buffers once"
+    timed = "runtime=1\ntime_based\n"
+    for text, said in (
+        ("rw=read\n", [f"a: {direct}"]),
+        ("rw=write\n", [f"a: {direct}; {filled}"]),
+        ("rw=write\ndirect=1\nrefill_buffers=0\n", [f"a: {filled}"]),
+        ("rw=write\ndirect=1\nbuffer_compress_percentage=50\n", []),
+        ("rw=read\ndirect=1\n[b]\nstonewall\nrw=read\n", [f"b: {direct}"]),
+        (
+            "rw=write\nbuffered=1\nzero_buffers\n",
+            ["a: uses the page cache, so a cell is invalid if less crosses the link than fio counts"],
+        ),
+    ):
+        assert planned(tmp_path, f"[global]\n{timed}[a]\n{text}") == tuple(said), text
+    # fio's init.c goes on without time_based; --runtime gives it one.
+    text = "[a]\ntime_based\ndirect=1\n"
+    assert planned(tmp_path, text)[0] == "time_based of a: left out, as fio does without a runtime"
+    # fio warns of it where nobody sees that.
+    text = "[a]\nrw=write\ndirect=1\nverify=crc32c\n"
+    (note,) = planned(tmp_path, text, runtime="1s")
+    assert note == "a: verifies nothing, because it writes for all of --runtime; without that option it does"
+    assert planned(tmp_path, f"{text}verify_backlog=8\n", runtime="1s") == ()
+    assert "verifies nothing" not in str(planned(tmp_path, text))
+
+
+def test_all_jobs_that_do_not_fit_are_named_at_once(tmp_path: Path) -> None:
+    text = "[a]\noffset=1G\n[b]\n[c]\nbs=1G\n"
+    error = refused(planned, tmp_path, text)
+    assert [each.partition(": ")[0] for each in error.obstacles] == ["workload 'a'", "workload 'c'"]
 
 
 EXAMPLES = OUTPUTS / "fio-examples"

@@ -407,6 +407,17 @@ def _refusal(found: str) -> UsageError:
     )
 
 
+def interim_reports(count: int, what: str = "reports") -> str:
+    return f"{count} interim {what} of the same run (--status-interval) were left out: the last counts"
+
+
+def further_runs(count: int, what: str = "runs of fio") -> str:
+    return (
+        f"{count} further {what} in the same text were left out: only the first run counts; "
+        "give each its own file"
+    )
+
+
 def _begins_another(after: str) -> bool:
     """Whether the text after all whole documents is the beginning of another one."""
     last = "".join(after[after.rfind("{") :].split()) if "{" in after else ""
@@ -419,14 +430,9 @@ def _document(string: str, warnings: list[str]) -> tuple[_FioDocument, str, str]
     documents = found.documents
     interim = _interim(documents)
     if interim:
-        warnings.append(
-            f"{interim} interim documents of the same run (--status-interval) were left out: the last counts"
-        )
+        warnings.append(interim_reports(interim, "documents"))
     if further := len(documents) - 1 - interim:
-        warnings.append(
-            f"{further} further fio documents in the same text were left out: only the first run counts; "
-            "give each its own file"
-        )
+        warnings.append(further_runs(further, "fio documents"))
     return documents[interim], found.before, found.after
 
 

@@ -4,12 +4,17 @@ After ``show_thread_status_normal()`` in its stat.c, and ``add_job()`` in its in
 some options of each job. Runtimes and counts of I/Os are whole, so bytes are exact where all blocks have
 one size; other figures have three or four digits. Units are powers of 1024, also where 2.x prints ``KB``.
 With ``group_reporting`` a block of figures is that of a group of jobs.
+
+A report ends with ``Run status group``. With ``--status-interval`` a run prints one every so often, each with
+all figures since its start: the last one counts. Of several runs in one text the first counts, and the others
+get a warning, as with JSON.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -17,7 +22,16 @@ from harness.model import COMPLETION, Io, Job, Latency
 from harness.model.errors import UsageError
 from harness.parse.embedded import quote
 from harness.parse.figures import Printed, printed, rate_problem
-from harness.parse.fio import MS_NS, PERCENTILES, S_NS, FioJob, FioOutput, LatencyKind
+from harness.parse.fio import (
+    MS_NS,
+    PERCENTILES,
+    S_NS,
+    FioJob,
+    FioOutput,
+    LatencyKind,
+    further_runs,
+    interim_reports,
+)
 from harness.parse.jobfile import moves_read, moves_write
 
 ROUNDED = (
@@ -28,9 +42,10 @@ IMPOSSIBLE = "latencies above the time of the whole run were left out: this fio 
 
 _BLOCK = re.compile(
     r"^(?P<name>\S.{0,255}?): \(groupid=(?P<group>[0-9]{1,9}), jobs=(?P<jobs>[0-9]{1,9})\): "
-    r"err= *(?P<error>[0-9]{1,9})",
+    r"err= *(?P<error>[0-9]{1,9})(?:[^\n]{0,255}?: pid=(?P<pid>[0-9]{1,12}))?",
     re.MULTILINE,
 )
+_RUN_ENDS = re.compile(r"^[ \t]*Run status group [0-9]", re.MULTILINE)
 _OPTIONS = re.compile(
     r"^(?P<name>\S.{0,255}?): \(g=(?P<group>[0-9]{1,9})\): rw=(?P<rw>[a-z]{1,16}), bs=(?P<bs>\S.{0,120}?), "
     r"ioengine=(?P<ioengine>[\w.:/-]{1,64}), iodepth=(?P<iodepth>[0-9]{1,9})[ \t\r]*$",
@@ -78,8 +93,9 @@ def is_one(text: str) -> bool:
 
 def parse(text: str, warnings: list[str]) -> FioOutput:
     """The jobs, or groups of jobs, in the order of the text. UsageError if none of them moved anything."""
+    text = _first_run(text, warnings)
     sizes, options = _options(text)
-    jobs = [_job(block, part, sizes, options) for block, part in _blocks(text)]
+    jobs = [_job(block, part, sizes, options) for block, part in _last_report(text, warnings)]
     told = list(dict.fromkeys(words for _, words in jobs if words))
     found = tuple(job for job, _ in jobs)
     if not any(job.read or job.write or job.error for job in found):
@@ -93,10 +109,39 @@ def parse(text: str, warnings: list[str]) -> FioOutput:
     )
 
 
-def _blocks(text: str) -> Iterator[tuple[re.Match[str], str]]:
+def _first_run(text: str, warnings: list[str]) -> str:
+    """The text up to the second run with figures: fio prints its version as each begins."""
+    begins = [match.start() for match in _VERSION.finditer(text)]
+    bounds = [0, *begins[1:], len(text)]
+    parts = [text[start:end] for start, end in itertools.pairwise(bounds)]
+    runs = [number for number, part in enumerate(parts) if _BLOCK.search(part)]
+    if len(runs) < 2:
+        return text
+    warnings.append(further_runs(len(runs) - 1))
+    # The lines with a run's options stand before its version.
+    return text[: bounds[runs[0] + 1]]
+
+
+def _last_report(text: str, warnings: list[str]) -> list[tuple[re.Match[str], str]]:
+    """The blocks of the first run's last report, each with its text."""
     begins = list(_BLOCK.finditer(text))
-    for block, following in zip(begins, [*begins[1:], None], strict=True):
-        yield block, text[block.end() : following.start() if following else len(text)]
+    ends = [*(block.start() for block in begins[1:]), len(text)]
+    reports: list[list[tuple[re.Match[str], str]]] = [[]]
+    for block, end in zip(begins, ends, strict=True):
+        part = text[block.end() : end]
+        reports[-1].append((block, part))
+        if _RUN_ENDS.search(part) and end < len(text):
+            reports.append([])
+    of_run = [report for report in reports if _processes(report) & _processes(reports[0])]
+    if interim := len(of_run) - 1:
+        warnings.append(interim_reports(interim))
+    if further := len(reports) - max(len(of_run), 1):
+        warnings.append(further_runs(further))
+    return of_run[-1] if of_run else reports[0]
+
+
+def _processes(report: Sequence[tuple[re.Match[str], str]]) -> set[tuple[str, str]]:
+    return {(block["name"], block["pid"]) for block, _ in report if block["pid"]}
 
 
 _Sizes = Mapping[tuple[str, str], Mapping[str, int]]
@@ -108,12 +153,14 @@ def _options(text: str) -> tuple[_Sizes, _Options]:
     sizes: dict[tuple[str, str], dict[str, int]] = {}
     options: dict[tuple[str, str], dict[str, str]] = {}
     for line in _OPTIONS.finditer(text):
+        key = line["name"], line["group"]
+        if key in sizes:
+            continue  # of the run that follows: its options stand before its version
         found = {}
         for way, size in zip(("read", "write"), _SIZES.finditer(line["bs"]), strict=False):
             number = printed(size["number"], _POWERS[size["unit"]])
             if size.group(1, 2) == size.group(3, 4) and number is not None and number.value >= 1:
                 found[way] = int(number.value)
-        key = line["name"], line["group"]
         sizes[key] = found
         options[key] = {name: line[name] for name in ("rw", "ioengine", "iodepth")}
         job = Job(name=line["name"], options=(("rw", line["rw"]),))

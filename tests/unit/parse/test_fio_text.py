@@ -111,6 +111,50 @@ def test_it_is_a_column_like_json_and_other_texts_are_told_as_what_they_are(tmp_
     assert "restore" not in done.stderr
 
 
+def _again(text: str, pid: int, seconds: int) -> str:
+    """The report of a later time, or of another process."""
+    more = text.replace("280.0MB", f"{28 * seconds}.0MB").replace(
+        "total=r=0/w=35840", f"total=r=0/w={3584 * seconds}"
+    )
+    return more.replace("runt= 10000msec", f"runt= {seconds}000msec").replace("pid=1:", f"pid={pid}:")
+
+
+RUN = """\
+w: (g=0): rw=write, bs=8K-8K/8K-8K/8K-8K, ioengine=libaio, iodepth=4
+fio-2.2.10
+Starting 1 process
+"""
+REPORT = """\
+
+w: (groupid=0, jobs=1): err= 0: pid=1: Thu Sep  8 14:03:14 2016
+  write: io=280.0MB, bw=28672KB/s, iops=3584, runt= 10000msec
+     issued    : total=r=0/w=35840/d=0, short=r=0/w=0/d=0
+
+Run status group 0 (all jobs):
+  WRITE: io=280.0MB, aggrb=28672KB/s
+"""
+
+
+def test_of_several_reports_the_last_of_the_first_run_counts(tmp_path: Path) -> None:
+    whole = RUN + REPORT
+    further = fio.further_runs(1)
+    other = _again(REPORT, 2, 20)
+    for text, ios, told in (
+        (RUN + _again(REPORT, 1, 5) + REPORT, 35840, [fio.interim_reports(1)]),
+        (whole + RUN.replace("8K", "4K") + other, 35840, [further]),
+        (whole + other, 35840, [further]),  # people kept the figures alone
+        ("fio-2.2.10\nfio: engine libaio not loadable\n" + whole, 35840, []),
+        (RUN + _again(REPORT, 1, 5) + REPORT + RUN + other, 35840, [further, fio.interim_reports(1)]),
+    ):
+        output = fio.parse(text)
+        assert [(known(job.write).ios, job.options.get("bs")) for job in output.jobs] == [(ios, "8192")]
+        assert output.warnings == (*told, fio_text.ROUNDED)
+    # They are repeats, and not jobs that ran at the same time.
+    (tmp_path / "twice.txt").write_text(whole + whole, encoding="utf-8")
+    (record,) = open_results([tmp_path])
+    assert known(record.write).bytes == 35840 * 8192
+
+
 COLLECTED = OUTPUTS / "read-wrongly"
 
 

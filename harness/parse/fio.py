@@ -377,8 +377,12 @@ class _FioDocument(msgspec.Struct):
 
     @property
     def version_number(self) -> tuple[int, int] | None:
-        match = re.match(r"fio-(\d{1,4})\.(\d{1,4})", self.version or "")
-        return (int(match[1]), int(match[2])) if match else None
+        return version_number(self.version or "")
+
+
+def version_number(version: str) -> tuple[int, int] | None:
+    match = re.match(r"fio-(\d{1,4})\.(\d{1,4})", version)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 _ADDRESS = ("hostname", "port")

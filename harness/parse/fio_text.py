@@ -31,6 +31,7 @@ from harness.parse.fio import (
     LatencyKind,
     further_runs,
     interim_reports,
+    version_number,
 )
 from harness.parse.jobfile import moves_read, moves_write
 
@@ -82,6 +83,8 @@ _ISSUED = re.compile(
 _SIZES = re.compile(
     rf"(?P<number>{_AMOUNT})(?P<unit>[KMGTP]?)i?B?-(?P<most>{_AMOUNT})(?P<unit_of_most>[KMGTP]?)i?B?"
 )
+_DIGITS_ARE_DECIMAL, _DIGITS_ARE_ROUNDED = (2, 20), (3, 26)
+"""Versions whose num2str() was mended (lib/num2str.c, commits 9e55f2c7debac and c736b361190e1)."""
 _POWERS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 _NS = {"nsec": 1, "usec": 1000, "msec": MS_NS, "sec": S_NS}
 
@@ -95,7 +98,9 @@ def parse(text: str, warnings: list[str]) -> FioOutput:
     """The jobs, or groups of jobs, in the order of the text. UsageError if none of them moved anything."""
     text = _first_run(text, warnings)
     sizes, options = _options(text)
-    jobs = [_job(block, part, sizes, options) for block, part in _last_report(text, warnings)]
+    version = _VERSION.search(text)
+    number = version_number(version[1]) if version else None
+    jobs = [_job(block, part, sizes, options, number) for block, part in _last_report(text, warnings)]
     told = list(dict.fromkeys(words for _, words in jobs if words))
     found = tuple(job for job, _ in jobs)
     if not any(job.read or job.write or job.error for job in found):
@@ -103,7 +108,6 @@ def parse(text: str, warnings: list[str]) -> FioOutput:
             f"expected figures in fio's output, found none in a text that begins with {quote(text)}",
             hint="write it with fio --output-format=json --output=FILE, and let fio finish",
         )
-    version = _VERSION.search(text)
     return FioOutput(
         version=version[1] if version else None, jobs=found, warnings=(*warnings, ROUNDED, *told)
     )
@@ -171,7 +175,13 @@ def _options(text: str) -> tuple[_Sizes, _Options]:
     return sizes, options
 
 
-def _job(block: re.Match[str], part: str, sizes: _Sizes, options: _Options) -> tuple[FioJob, str]:
+def _job(
+    block: re.Match[str],
+    part: str,
+    sizes: _Sizes,
+    options: _Options,
+    version: tuple[int, int] | None,
+) -> tuple[FioJob, str]:
     """A job, or a group of jobs, and what was left out of its figures."""
     key = block["name"], block["group"]
     its_own = {**options.get(key, {})}
@@ -189,7 +199,7 @@ def _job(block: re.Match[str], part: str, sizes: _Sizes, options: _Options) -> t
             continue
         of_way = part[transfer.end() : following.start() if following else len(part)]
         count = int(issued[transfer["way"]]) if issued else 0
-        moved, problem = _moved(transfer, count, sizes.get(key, {}).get(transfer["way"]))
+        moved, problem = _moved(transfer, count, sizes.get(key, {}).get(transfer["way"]), version)
         if problem:
             problems.append(f"{transfer['way']}: {problem}")
         runtime_ns = int(transfer["ms"]) * MS_NS
@@ -214,15 +224,40 @@ def _job(block: re.Match[str], part: str, sizes: _Sizes, options: _Options) -> t
     return job, left_out
 
 
-def _moved(transfer: re.Match[str], count: int, size_bytes: int | None) -> tuple[int, str | None]:
+def _meanings(text: str, unit: int, version: tuple[int, int] | None) -> list[Printed]:
+    """What fio may mean by a number that it printed.
+
+    Up to 2.19, what follows the point is no decimal fraction: 12.6 was 12.0556. Up to 3.25, a fraction that
+    rounds to 1 became 0: 24.98 was printed as 24.0. Where no version is known, it is taken for one of these.
+    """
+    found = printed(text, unit)
+    if found is None:
+        return []
+    whole, _, fraction = text.partition(".")
+    if fraction and version and version < _DIGITS_ARE_DECIMAL:
+        return [Printed((int(whole) + 0.5) * unit, float(unit))]
+    if fraction and not fraction.strip("0") and (version or (0, 0)) < _DIGITS_ARE_ROUNDED:
+        return [found, Printed(found.value + unit, found.step)]
+    return [found]
+
+
+def _moved(
+    transfer: re.Match[str], count: int, size_bytes: int | None, version: tuple[int, int] | None
+) -> tuple[int, str | None]:
     """Bytes, from the count where that is what was printed; and how the rate contradicts them."""
-    moved = printed(transfer["bytes"], _POWERS[transfer["unit"]])
-    rate = printed(transfer["rate"], 8 * _POWERS[transfer["rate_unit"]])
-    if moved is None or rate is None:
+    every_moved = _meanings(transfer["bytes"], _POWERS[transfer["unit"]], version)
+    every_rate = _meanings(transfer["rate"], 8 * _POWERS[transfer["rate_unit"]], version)
+    if not (every_moved and every_rate):
         return 0, "its figures are not numbers below 2^63"
-    problem = rate_problem(moved, Printed(int(transfer["ms"]) / 1000, 0.001), rate)
-    exact = count * (size_bytes or 0)
-    return exact if exact and abs(exact - moved.value) <= moved.step else int(moved.value), problem
+    seconds, exact = int(transfer["ms"]) / 1000, count * (size_bytes or 0)
+    if any(abs(exact - moved.value) <= moved.step for moved in every_moved):
+        every_moved = [Printed(float(exact))]
+    moved, rate = min(
+        itertools.product(every_moved, every_rate),
+        key=lambda pair: abs(8 * pair[0].value - pair[1].value * seconds),
+    )
+    problem = rate_problem(moved, Printed(seconds, 0.001), rate)
+    return int(moved.value), problem
 
 
 def _latency(text: str) -> tuple[Latency, LatencyKind | None]:

@@ -155,6 +155,35 @@ def test_of_several_reports_the_last_of_the_first_run_counts(tmp_path: Path) -> 
     assert known(record.write).bytes == 35840 * 8192
 
 
+def test_digits_that_fio_lost_are_found_again() -> None:
+    """Figures of outputs that others published: fio 3.1, 3.7, 3.16 and 2.2.10."""
+    found = []
+    for version, way, count, line in (
+        ("3.1", "read", 6550034, "IOPS=109k, BW=426MiB/s (447MB/s)(24.0GiB/60001msec)"),
+        ("3.7", "write", 99701, "IOPS=3318, BW=12.0MiB/s (13.6MB/s)(389MiB/30048msec)"),
+        ("3.16", "write", 262144, "IOPS=5373, BW=20.0MiB/s (22.0MB/s)(1024MiB/48788msec)"),
+        ("2.2.10", "write", 1525758, "io=5959.2MB, bw=101716KB/s, iops=25428, runt= 60001msec"),
+    ):
+        rwts = f"0,{count}" if way == "write" else f"{count},0"
+        block = (
+            f"a: (groupid=0, jobs=1): err= 0: pid=1\n  {way}: {line}\n     issued rwts: total={rwts},0,0\n"
+        )
+        size = (
+            "a: (g=0): rw=rw, bs=(R) 4096B-4096B, (W) 4096B-4096B, (T) 4096B-4096B, ioengine=x, iodepth=1\n"
+        )
+        (job,) = fio.parse(f"{size}fio-{version}\n{block}").jobs
+        has(getattr(job, way), bytes=4096 * count, ios=count)
+        assert not job.invalid
+        # Where the size is not known, the rate decides.
+        (job,) = fio.parse(f"fio-{version}\n{block}").jobs
+        found.append(known(getattr(job, way)).bytes / (4096 * count))
+        assert not job.invalid
+    assert found == pytest.approx([1, 1, 1, 1], rel=0.005)
+    # Since 3.26, they are what they say.
+    (job,) = fio.parse(f"fio-3.26\n{block}".replace("io=5959.2MB", "io=4959.0MB")).jobs
+    assert job.invalid == Says("write: the rate is")
+
+
 COLLECTED = OUTPUTS / "read-wrongly"
 
 

@@ -95,8 +95,19 @@ def mend(string: str, warnings: list[str]) -> str:
 _OPENING = re.compile(r'\{\s*"')
 # JSONDecodeError counts the lines before it: without a limit, a text of braces takes quadratic time.
 _MOST_DAMAGED = 1000
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+# Each object around a document is read once more: without a limit, nested ones would take quadratic time.
+_MOST_AROUND = 8
 # Only finds where an object ends: converting its numbers would be wasted work, and may fail.
 _SCANNER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
+
+
+def _holds(value: object, keys: Collection[str], depth: int) -> bool:
+    """Whether this, or something in it down to a depth, is an object with one of ``keys``."""
+    if isinstance(value, dict) and any(key in value for key in keys):
+        return True
+    within = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return depth > 0 and any(_holds(each, keys, depth - 1) for each in within)
 
 
 def find(
@@ -104,6 +115,7 @@ def find(
 ) -> Embedded[T]:
     """The objects that have one of ``keys``, decoded; text around them is quoted in ``warnings``.
 
+    They may be within other JSON: a script that runs the tool adds a status and puts its output below "data".
     Raises ``NoDocument`` if there is none, or if one has another form.
     """
     if not string.strip():
@@ -111,16 +123,15 @@ def find(
     # Nearly every output is a document and no more: to look for one takes three times as long.
     if string.lstrip().startswith("{"):
         with contextlib.suppress(msgspec.DecodeError, RecursionError):
-            found = decoder.decode(string)
-            if any(f'"{key}"' in string for key in keys):
-                return Embedded(documents=[found])
+            if not _MEMBERS.decode(string).keys().isdisjoint(keys):
+                return Embedded(documents=[decoder.decode(string)])
     string = mend(string, warnings)
     spans: list[tuple[int, int]] = []
     position, damaged, problem = 0, 0, f"no JSON object in a text that begins with {quote(string)}"
     while damaged < _MOST_DAMAGED and (opening := _OPENING.search(string, position)):
         start = opening.start()
         try:
-            object_, position = _SCANNER.raw_decode(string, start)
+            object_, end = _SCANNER.raw_decode(string, start)
         except json.JSONDecodeError as error:
             if not damaged:
                 problem = f"a document that is cut or damaged in line {error.lineno}, column {error.colno}"
@@ -129,9 +140,12 @@ def find(
         except RecursionError:
             raise NoDocument("JSON that is nested too deeply") from None
         else:
-            if any(key in object_ for key in keys):
-                spans.append((start, position))
-            elif not damaged:
+            is_one = _holds(object_, keys, 0)
+            is_around = not is_one and _holds(object_, keys, _MOST_AROUND)
+            position = start + 1 if is_around else end
+            if is_one:
+                spans.append((start, end))
+            elif not (damaged or is_around):
                 problem = f"a JSON object without any of {', '.join(keys)}"
     if not spans:
         raise NoDocument(problem)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,16 @@ def test_text_around_and_damage_on_the_way() -> None:
         (text + "\n" + text, "1 further iperf3 documents"),
     ):
         has(parse(damaged), invalid=(), warnings=Says(reported))
+    # Scripts put it into JSON of their own, which may have further objects.
+    wrapped = parsed({"status": "success", "data": {"pairs": [{"result": tcp()}]}, "meta": {"attempts": 1}})
+    has(wrapped, invalid=(), sent=parse(text).sent, streams=parse(text).streams)
+    pairs = [{"result": tcp()}, {"result": tcp(error="interrupt")}]
+    has(parsed({"data": pairs}), invalid=(), warnings=Says("1 further iperf3 documents"))
+    assert "without any of intervals" in str(refused(parse, json.dumps({"data": {"pairs": []}})))
+    deep = '{"a":' * 900 + text + "}" * 900  # not to be looked for
+    began = time.process_time()
+    refused(parse, deep + " " * 5_000_000)
+    assert time.process_time() - began < 5
 
 
 BACK = {"sum_sent_bidir_reverse": total(4e8, retransmits=9), "sum_received_bidir_reverse": total(3.9e8)}

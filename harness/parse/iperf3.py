@@ -205,7 +205,11 @@ def _of_direction(
     if document.error is not None:
         problems.append(f"iperf3 says {embedded.quote(document.error)}")
 
-    senders = [stream.sender for stream in its_streams if stream.sender]
+    # Of a stream that this end receives (since 3.7 they say so), TCP_INFO is that of a socket that sends no
+    # data: a round trip from before the load, and the initial window.
+    senders = [
+        stream.sender for stream in its_streams if stream.sender and stream.sender.get("sender") is not False
+    ]
     # Intervals do not say whose they are, where there are both directions.
     in_intervals = [stream for interval in document.intervals for stream in interval.streams if not way]
     means, least, most = (

@@ -294,11 +294,12 @@ def test_both_directions_at_once_are_both_read() -> None:
     has(known(output.reverse).sent, rate_bit_s=90.6e6, retransmits=1)
     has(known(output.reverse).received, rate_bit_s=90.3e6, seconds=2.01)
     streams = [{"sender": sender(), "receiver": total(7.9e8)}]
-    streams += [{"sender": {**total(4e8), "sender": False}, "receiver": {**total(3.9e8), "sender": False}}]
+    idle = sender(mean_rtt=719, min_rtt=719, max_rtt=719, max_snd_cwnd=12_880)
+    streams += [{"sender": {**idle, **total(4e8, sender=False)}, "receiver": total(3.9e8, sender=False)}]
     output = parsed(with_end(streams=streams, **BACK))
     has(output, invalid=(), rtt_mean_ns=400_000)
     has(output.sent, rate_bit_s=8e8)
-    has(output.reverse, invalid=(), rtt_mean_ns=None)
+    has(output.reverse, invalid=(), rtt_mean_ns=None, rtt_min_ns=None, rtt_max_ns=None, cwnd_max_bytes=None)
     has(known(output.reverse).sent, rate_bit_s=4e8, retransmits=9)
     # A server's sums are of the client's ways, too; its streams say whether it sends.
     received = {"sender": total(0, sender=False), "receiver": total(7.9e8, sender=False)}

@@ -62,13 +62,9 @@ _ALIASES = {
     "threads": "thread",
 }
 
-_OPPOSITES = {
-    "direct": "buffered",
-    "buffered": "direct",
-    "rwmixread": "rwmixwrite",
-    "rwmixwrite": "rwmixread",
-}
-"""One setting of fio's under two names: what is said later counts, also where [global] said the other."""
+_OPPOSITES = {"buffered": ("direct", 1), "rwmixwrite": ("rwmixread", 100)}
+"""One setting of fio's under two names, whose values add up to this. Jobs have one of them, so what is said
+later counts, also where [global] said the other."""
 
 _DROPPED = {"stonewall", "wait_for", "new_group", "exitall_on_error", "group_reporting", "description"}
 """Accepted and left out: they change nothing of a section that is measured alone, as one."""
@@ -293,7 +289,7 @@ def _other_default(job: Job) -> str | None:
     other = []
     if not _DIRECT & options.keys():
         other.append("direct=1, where fio's default is to use the page cache")
-    elif options.get("direct") == "0" or options.get("buffered") == "1":
+    elif options.get("direct") == "0":
         other.append("uses the page cache, so a cell is invalid if less crosses the link than fio counts")
     if moves_write(job) and not _FILLED & options.keys() and "verify" not in options:
         other.append("refill_buffers, where fio fills its buffers once")
@@ -430,7 +426,6 @@ class _Reading:
                     f"{option}={options[option]}", "a later line of its section replaces it, as in fio"
                 )
             self._seen.add(option)
-            options.pop(_OPPOSITES.get(option, ""), None)
             options[option] = value
 
     def require_none(self, source: str) -> None:
@@ -495,6 +490,9 @@ def _option(line: str, became: _Became) -> tuple[str, str]:
     if option in ("size", "offset") and value.endswith("%%"):
         value = value[:-1]
     _check_value(option, key, value)
+    if option in _OPPOSITES:
+        other, whole = _OPPOSITES[option]
+        return other, str(whole - int(value))
     return option, value
 
 

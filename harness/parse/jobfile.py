@@ -268,7 +268,7 @@ def load_jobs(spec: str, notes: list[str] | None = None) -> tuple[str, tuple[Job
     if spec not in known and "/" not in spec and not spec.endswith(".fio"):
         error = unknown_name("profile", spec, known)
         raise UsageError(error.message, hint=f"{error.hint}; a job file of yours is given as ./FILE")
-    jobs = parse_jobs(read_text(path, "profile"), shown_path(path), notes)
+    jobs = parse_jobs(read_text(path, "profile"), shown_path(path), notes, path.parent)
     if notes is not None and spec not in known:
         notes += about(jobs, _other_default)
     return slug(path.stem, fallback="profile"), jobs
@@ -296,22 +296,27 @@ def _other_default(job: Job) -> str | None:
     return "; ".join(other) or None
 
 
-def parse_jobs(text: str, source: str, notes: list[str] | None = None) -> tuple[Job, ...]:
+def parse_jobs(
+    text: str, source: str, notes: list[str] | None = None, folder: Path | None = None
+) -> tuple[Job, ...]:
     """The sections of a job file as workloads, each merged with the [global] options above it.
 
     ``rw`` and ``bs`` are written out where fio would take its defaults. The value of a flag is None.
-    ``source`` names the file in errors. ``notes`` gets what was replaced or left out, and why. UsageError,
-    with line and option, for all options and values that are not accepted, duplicates, includes, text outside
-    sections, and a file without sections.
+    ``source`` names the file in errors. ``notes`` gets what was replaced or left out, and why. ``folder`` has
+    the files that it may include. UsageError, with line and option, for all options and values that are not
+    accepted, other includes, text outside sections, and a file without sections.
     """
     reading = _Reading()
-    for number, raw in enumerate(text.split("\n"), 1):
-        # parse.c ends a line at the first of these, wherever it stands; there is no quoting.
-        line = re.split("[;#]", raw, maxsplit=1)[0].strip()
+    for number, line in _lines(text):
         with reading.at(number):
             if line.startswith("["):
                 reading.open(line, number)
-            elif line:
+            elif folder is not None and (included := _included(line, folder)) is not None:
+                # As if its lines stood here; it has no sections (init.c).
+                for _, each in _lines(read_text(included, "included file")):
+                    with reading.at(number):
+                        reading.take(each)
+            else:
                 reading.take(line)
     jobs = []
     for name, section in reading.sections.items():
@@ -332,6 +337,20 @@ def parse_jobs(text: str, source: str, notes: list[str] | None = None) -> tuple[
         # Everything of which the same is true in one sentence.
         notes += [f"{', '.join(what)}: {fate}" for fate, what in reading.fates.items()]
     return tuple(jobs)
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """The lines that say something, with their numbers from 1."""
+    for number, raw in enumerate(text.split("\n"), 1):
+        # parse.c ends a line at the first of these, wherever it stands; there is no quoting.
+        if line := re.split("[;#]", raw, maxsplit=1)[0].strip():
+            yield number, line
+
+
+def _included(line: str, folder: Path) -> Path | None:
+    """The file of this folder that a line includes, if it does."""
+    match = re.fullmatch(r"include[ =]([A-Za-z0-9._-]{1,255})", line)
+    return folder / match[1] if match and (folder / match[1]).is_file() else None
 
 
 @dataclass
@@ -467,7 +486,10 @@ def _option(line: str, became: _Became) -> tuple[str, str]:
     key, equals, value = (part.strip() for part in line.partition("="))
     # init.c recognises an include by the beginning of the line, before it looks for an option.
     if line.startswith("include"):
-        raise UsageError("includes are not supported", hint="copy the file's lines into this one")
+        raise UsageError(
+            f"expected to include a file of the job file's folder, without includes, found {shown(line)}",
+            hint="copy the file's lines into this one",
+        )
     option = _ALIASES.get(key, key)
     if option in _DROPPED or option in _LEFT_OUT:
         return option, value

@@ -179,7 +179,7 @@ def test_a_refusal_says_where_and_why() -> None:
         ("[a]\nbs=4KiB", "fio takes KiB for 1000"),
         ("[a]\niodepht=4", "did you mean iodepth?"),
         ("[a]\nrw=reed", "line 2: option 'rw': expected one of read, write"),
-        ("[a]\ninclude x", "includes are not supported"),
+        ("[a]\ninclude x", "expected to include a file of the job file's folder"),
         *((text, "found none") for text in ("", "; nothing\n# at all\n", "[global]\nbs=4k\n")),
         ("bs=4k\n[a]\n", "line 1: 'bs=4k' stands before the first section"),
         *((text, "line 1: expected [NAME]") for text in ("[a", "[a]x\n")),
@@ -532,6 +532,32 @@ def test_all_jobs_that_do_not_fit_are_named_at_once(tmp_path: Path) -> None:
     text = "[a]\noffset=1G\n[b]\n[c]\nbs=1G\n"
     error = refused(planned, tmp_path, text)
     assert [each.partition(": ")[0] for each in error.obstacles] == ["workload 'a'", "workload 'c'"]
+
+
+def test_a_file_of_the_same_folder_is_included(tmp_path: Path) -> None:
+    """As fio does it: its lines stand where the include stands, and it has no sections."""
+    path = tmp_path / "own.fio"
+    path.write_text("[global]\ninclude common.fio\n[a]\ninclude=block\nrw=write\n[b]\nstonewall\n", "utf-8")
+    (tmp_path / "common.fio").write_text("; common\ndirect=1\nbs=8k # not 4k\n", "utf-8")
+    (tmp_path / "block").write_text("bs=64k\nrefill_buffers=1\n", "utf-8")
+    notes: list[str] = []
+    a, b = load_jobs(str(path), notes)[1]
+    assert (block_bytes(a), block_bytes(b), dict(b.options)["direct"], notes) == (65536, 8192, "1", [])
+    (tmp_path / "block").write_text("rw=trim\nuid=0\n[c]\ninclude common.fio\n", "utf-8")
+    error = refused(load_jobs, str(path))
+    assert [each.partition(":")[0] for each in error.obstacles] == ["line 4"] * 4, (
+        "of the line that includes it"
+    )
+    assert "option 'rw'" in error.obstacles[0] and "found 'include common.fio'" in error.obstacles[3]
+    for line in (
+        "include none",
+        "include ../own.fio",
+        "include /etc/passwd",
+        "include .",
+        "includes common.fio",
+    ):
+        path.write_text(f"[a]\n{line}\n", "utf-8")
+        assert "expected to include a file of the job file's folder" in refused(load_jobs, str(path)).message
 
 
 EXAMPLES = OUTPUTS / "fio-examples"

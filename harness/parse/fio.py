@@ -411,6 +411,17 @@ def _refusal(found: str) -> UsageError:
     )
 
 
+NOT_SINCE_ISSUED = (
+    "percentiles were left out: completion latency is above the total latency, so its engine does not say "
+    "when an I/O was issued"
+)
+
+
+def is_above_total(completion: float | None, total: float | None) -> bool:
+    """Whether mean completion latency contradicts the mean total latency, of which it is a part."""
+    return bool(completion and total and completion > (1 + TOLERANCE) * total)
+
+
 def interim_reports(count: int, what: str = "reports") -> str:
     return f"{count} interim {what} of the same run (--status-interval) were left out: the last counts"
 
@@ -633,7 +644,7 @@ class _Figures:
                 )
         if len(self.problems) > known_problems:
             return None
-        percentiles: _InNs = direction.distribution(kind) if kind else (None, 1)
+        percentiles = self.percentiles(direction, kind)
         return Io(
             bytes=moved,
             ios=ios,
@@ -643,6 +654,17 @@ class _Figures:
                 percentiles=COMPLETION if kind == COMPLETION else msgspec.UNSET,
             ),
         )
+
+    def percentiles(self, direction: _Direction | None, kind: LatencyKind | None) -> _InNs:
+        """The distribution with percentiles and bins, unless it contradicts the total latency."""
+        found, unit_ns = direction.distribution(kind) if direction and kind else (None, 1)
+        total, total_unit_ns = direction.distribution("lat") if direction else (None, 1)
+        if found and total:
+            means = take(found.mean, "", [], unit_ns), take(total.mean, "", [], total_unit_ns)
+            if is_above_total(*means):
+                self.warnings.append(NOT_SINCE_ISSUED)
+                return None, 1
+        return found, unit_ns
 
     def latency(self, of_moments: _InNs, of_percentiles: _InNs, where: str) -> Latency:
         """Latency from two distributions.
@@ -663,7 +685,7 @@ class _Figures:
 
     def bins(self, direction: _Direction | None, where: str, kind: LatencyKind | None) -> dict[int, int]:
         """I/Os by ns. fio before 2.99 numbered its bins instead, or had them in us: these are not read."""
-        distribution, unit_ns = direction.distribution(kind) if direction and kind else (None, 1)
+        distribution, unit_ns = self.percentiles(direction, kind)
         if distribution is None or unit_ns != 1:
             return {}
         counts = {}

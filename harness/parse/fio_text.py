@@ -24,6 +24,7 @@ from harness.parse.embedded import quote
 from harness.parse.figures import Printed, printed, rate_problem
 from harness.parse.fio import (
     MS_NS,
+    NOT_SINCE_ISSUED,
     PERCENTILES,
     S_NS,
     FioJob,
@@ -31,6 +32,7 @@ from harness.parse.fio import (
     LatencyKind,
     further_runs,
     interim_reports,
+    is_above_total,
     version_number,
 )
 from harness.parse.jobfile import moves_read, moves_write
@@ -203,7 +205,8 @@ def _job(
         if problem:
             problems.append(f"{transfer['way']}: {problem}")
         runtime_ns = int(transfer["ms"]) * MS_NS
-        latency, kind = _latency(of_way)
+        latency, kind, doubt = _latency(of_way)
+        left_out = left_out or doubt
         if (latency.min_ns or 0) > runtime_ns:
             latency, kind, left_out = Latency(), None, IMPOSSIBLE
         kinds |= {kind} if kind else set()
@@ -260,19 +263,21 @@ def _moved(
     return int(moved.value), problem
 
 
-def _latency(text: str) -> tuple[Latency, LatencyKind | None]:
-    """Total latency, and of which kind the percentiles are. What only completion has stays unknown."""
-    found = Latency()
+def _latency(text: str) -> tuple[Latency, LatencyKind | None, str]:
+    """Total latency, of which kind the percentiles are, and what was left out. What only completion has
+    stays unknown."""
+    kinds = dict[str, Latency]()
     for row in _LATENCY.finditer(text):
-        if row["kind"] == "lat":
-            names = ("min", "max", "mean", "stddev")
-            values = {f"{name}_ns": _amount(row[name]) * _NS[row["unit"]] for name in names}
-            found = msgspec.structs.replace(found, **values)
-            break
+        names = ("min", "max", "mean", "stddev")
+        values = {f"{name}_ns": _amount(row[name]) * _NS[row["unit"]] for name in names}
+        kinds.setdefault(row["kind"], msgspec.convert(values, Latency))
+    found, completion = kinds.get("lat", Latency()), kinds.get("clat", Latency())
     # With lat_percentiles fio may print both.
     rows = max(_PERCENTILES.finditer(text), key=lambda each: each["kind"] == "lat", default=None)
     if rows is None:
-        return found, None
+        return found, None, ""
+    if rows["kind"] == "clat" and is_above_total(completion.mean_ns, found.mean_ns):
+        return found, None, NOT_SINCE_ISSUED
     values = {
         PERCENTILES[float(each["part"])]: int(each["value"]) * _NS[rows["unit"]]
         for each in _PERCENTILE.finditer(rows["rows"])
@@ -280,8 +285,8 @@ def _latency(text: str) -> tuple[Latency, LatencyKind | None]:
     }
     found = msgspec.structs.replace(found, **values)
     if rows["kind"] == "clat":
-        return msgspec.structs.replace(found, percentiles=COMPLETION), "clat"
-    return found, "lat"
+        return msgspec.structs.replace(found, percentiles=COMPLETION), "clat", ""
+    return found, "lat", ""
 
 
 def _amount(text: str) -> float:

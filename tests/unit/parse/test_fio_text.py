@@ -184,6 +184,14 @@ def test_digits_that_fio_lost_are_found_again() -> None:
     assert job.invalid == Says("write: the rate is")
 
 
+def test_a_part_that_is_longer_than_the_whole_has_no_percentiles() -> None:
+    """librawstor's engine does not tell fio when an I/O was issued."""
+    (job, _) = fio.parse(NEW.replace("clat (usec): min=70, max=12k", "clat (msec): min=70, max=12k")).jobs
+    read = known(job.read).latency
+    has(read, mean_ns=401_500, p50_ns=None, p99_ns=None)
+    assert fio.NOT_SINCE_ISSUED in fio.parse(NEW.replace("clat (usec)", "clat (msec)")).warnings
+
+
 COLLECTED = OUTPUTS / "read-wrongly"
 
 

@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from harness.parse.fio import BEGAN, GONE, FioJob, FioOutput, as_json, heard, parse, parse_client
+from harness.parse.fio import (
+    BEGAN,
+    GONE,
+    NOT_SINCE_ISSUED,
+    FioJob,
+    FioOutput,
+    as_json,
+    heard,
+    parse,
+    parse_client,
+)
 from tests.unit.parsing import OUTPUTS, Says, garbled, has, known, real_outputs, refused, sample
 
 IDLE = {"io_bytes": 0, "io_kbytes": 0, "bw_bytes": 0, "bw": 0, "iops": 0.0, "runtime": 0, "total_ios": 0}
@@ -71,6 +81,14 @@ def test_percentiles_of_total_latency_win_and_unmeasured_latency_is_unknown() ->
     found = only(parsed(job(read=direction(lat_ns=NOTHING, clat_ns=NOTHING), sync={"lat_ns": NOTHING})))
     has(known(found.read).latency, mean_ns=None, p99_ns=None)
     has(found, percentiles_of=None, sync_latency=None, invalid=())
+
+
+def test_completion_that_lasts_longer_than_the_whole_has_no_percentiles_and_no_bins() -> None:
+    late = {**distribution(210_000, {"99.000000": 5 * 10**9}), "bins": {"5000000000": 1000}}
+    output = parsed(job(read=direction(lat_ns=distribution(200_000), clat_ns=late)))
+    assert output.warnings == (NOT_SINCE_ISSUED,)
+    has(only(output), invalid=(), read_bins={})
+    has(known(only(output).read).latency, mean_ns=200_000, p99_ns=None)
 
 
 def test_all_that_a_job_says() -> None:

@@ -411,6 +411,7 @@ def _refusal(found: str) -> UsageError:
     )
 
 
+NOT_SEPARATE = "reads and writes are not separate (unified_rw_reporting)"
 NOT_SINCE_ISSUED = (
     "percentiles were left out: completion latency is above the total latency, so its engine does not say "
     "when an I/O was issued"
@@ -568,7 +569,7 @@ def _why_nothing(trim: Io | None, *, mixed: bool) -> str:
     if trim:
         return f"only trims were completed ({trim.ios}), and no reads or writes"
     if mixed:
-        return "reads and writes are not separate (unified_rw_reporting)"
+        return NOT_SEPARATE
     return "neither reads nor writes were completed"
 
 

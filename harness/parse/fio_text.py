@@ -24,6 +24,7 @@ from harness.parse.embedded import quote
 from harness.parse.figures import Printed, printed, rate_problem
 from harness.parse.fio import (
     MS_NS,
+    NOT_SEPARATE,
     NOT_SINCE_ISSUED,
     PERCENTILES,
     S_NS,
@@ -41,6 +42,7 @@ ROUNDED = (
     "read from fio's text for people, which has few digits, no histograms and not all options: "
     "--output-format=json has them"
 )
+NO_FIGURES = "no reads or writes were completed, or the text is cut"
 IMPOSSIBLE = "latencies above the time of the whole run were left out: this fio misread a clock"
 
 _BLOCK = re.compile(
@@ -48,6 +50,8 @@ _BLOCK = re.compile(
     r"err= *(?P<error>[0-9]{1,9})(?:[^\n]{0,255}?: pid=(?P<pid>[0-9]{1,12}))?",
     re.MULTILINE,
 )
+_MARGIN = re.compile(r"^[>| \t]{1,16}(?=[^>| \t\n][^\n]{0,255}?: \(groupid=[0-9])", re.MULTILINE)
+_MIXED = re.compile(r"^[ \t]*mixed *: (?:IOPS|io)=", re.MULTILINE)
 _RUN_ENDS = re.compile(r"^[ \t]*Run status group [0-9]", re.MULTILINE)
 _OPTIONS = re.compile(
     r"^(?P<name>\S.{0,255}?): \(g=(?P<group>[0-9]{1,9})\): rw=(?P<rw>[a-z]{1,16}), bs=(?P<bs>\S.{0,120}?), "
@@ -93,19 +97,25 @@ _NS = {"nsec": 1, "usec": 1000, "msec": MS_NS, "sec": S_NS}
 
 def is_one(text: str) -> bool:
     """Whether the text has such an output, with figures."""
-    return _BLOCK.search(text) is not None
+    return _BLOCK.search(_aligned(text)) is not None
+
+
+def _aligned(text: str) -> str:
+    """The text without what a mail or a page puts before each line of it."""
+    margin = _MARGIN.search(text)
+    return re.sub(f"^{re.escape(margin[0])}", "", text, flags=re.MULTILINE) if margin else text
 
 
 def parse(text: str, warnings: list[str]) -> FioOutput:
     """The jobs, or groups of jobs, in the order of the text. UsageError if none of them moved anything."""
-    text = _first_run(text, warnings)
+    text = _first_run(_aligned(text), warnings)
     sizes, options = _options(text)
     version = _VERSION.search(text)
     number = version_number(version[1]) if version else None
     jobs = [_job(block, part, sizes, options, number) for block, part in _last_report(text, warnings)]
     told = list(dict.fromkeys(words for _, words in jobs if words))
     found = tuple(job for job, _ in jobs)
-    if not any(job.read or job.write or job.error for job in found):
+    if not any(job.read or job.write or job.invalid != (NO_FIGURES,) for job in found):
         raise UsageError(
             f"expected figures in fio's output, found none in a text that begins with {quote(text)}",
             hint="write it with fio --output-format=json --output=FILE, and let fio finish",
@@ -213,7 +223,7 @@ def _job(
         if moved and runtime_ns:
             ios[transfer["way"]] = Io(bytes=moved, ios=count, runtime_ns=runtime_ns, latency=latency)
     if not (ios or problems):
-        problems.append("no reads or writes were completed, or the text is cut")
+        problems.append(NOT_SEPARATE if _MIXED.search(part) else NO_FIGURES)
     job = FioJob(
         name=block["name"].strip(),
         group=int(block["group"]),

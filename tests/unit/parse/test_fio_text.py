@@ -192,6 +192,17 @@ def test_a_part_that_is_longer_than_the_whole_has_no_percentiles() -> None:
     assert fio.NOT_SINCE_ISSUED in fio.parse(NEW.replace("clat (usec)", "clat (msec)")).warnings
 
 
+@pytest.mark.parametrize("margin", ["  ", "> ", "> > ", "\t"])
+def test_a_margin_of_a_mail_or_a_page_is_no_part_of_it(margin: str) -> None:
+    quoted = "They measured:\n" + "".join(margin + line for line in NEW.splitlines(keepends=True))
+    has(fio.parse(quoted), jobs=fio.parse(NEW).jobs, version="fio-3.28")
+
+
+def test_directions_that_are_one_figure_are_told() -> None:
+    mixed = NEW.replace("  read: IOPS", "  mixed: IOPS").replace("  write: IOPS", "  mixed: IOPS")
+    assert [job.invalid for job in fio.parse(mixed).jobs] == [(fio.NOT_SEPARATE,)] * 2
+
+
 COLLECTED = OUTPUTS / "read-wrongly"
 
 

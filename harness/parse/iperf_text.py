@@ -135,6 +135,14 @@ def _refusal(string: str, name: str, *, has_servers: bool) -> UsageError:
         return nothing_measured(name, failed["error"] or failed[0])
     if not string.strip():
         return refusal(name, "an empty text")
+    if name == "iperf3" and (header := _BEGIN.search(string)) and header["client"]:
+        return UsageError("expected the output of iperf3, found iperf2's", hint="harness parse iperf2")
+    if rows := list(_ROW.finditer(string)):
+        return UsageError(
+            f"expected the totals of a test by {name}, found only its intervals: the last ends at "
+            f"{rows[-1]['seconds']} s",
+            hint=f"{name} was stopped before it printed them: let it finish, or end it with Ctrl-C",
+        )
     return refusal(name, f"none in a text that begins with {embedded.quote(string)}")
 
 

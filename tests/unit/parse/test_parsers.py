@@ -117,7 +117,8 @@ REFUSED: list[tuple[str, str, list[str]]] = [
     ("iperf3", "unable to connect", [json.dumps(IPERF3_ERROR)]),
     ("iperf3", "Connection refused", ["iperf3: error - unable to connect to server: Connection refused\n"]),
     ("iperf3", "a server's log", [iperf.UDP_SERVER]),
-    ("iperf3", "begins with", ["iperf 3.1.7\nLinux\n", iperf.TCP2, "null", "- " * DEEP]),
+    ("iperf3", "begins with", ["iperf 3.1.7\nLinux\n", "null", "- " * DEEP]),
+    ("iperf3", "found iperf2's .harness parse iperf2", [iperf.TCP2]),
     ("iperf3", "another form", ['{"intervals": 5}', '{"intervals": [], "end": {"sum": [1]}}']),
     ("iperf3", "without any of intervals", ['{"a": 1}', '"streams": [{\n"start": 8,\n"lost": -nan\n}]']),
     ("iperf3", "cut or damaged", [json.dumps(iperf.tcp(), indent=1).replace('"end": {', '{"start": {}', 1)]),
@@ -125,7 +126,8 @@ REFUSED: list[tuple[str, str, list[str]]] = [
     ("iperf3", ".", ['{"' * 100_000, '{"event": 1}\n' * 20_000]),
     ("iperf2", "Connection refused", ["connect failed: Connection refused\n"]),
     ("iperf2", "a server's log", [iperf.TCP2.replace(IPERF2_CLIENT, "Server listening on")]),
-    ("iperf2", "begins with", [CUT_ROW, IPERF2_CSV, "[ " * 100_000, "[  3]" * 100_000]),
+    ("iperf2", "only its intervals: the last ends at 2.0 s", [CUT_ROW]),
+    ("iperf2", "begins with", [IPERF2_CSV, "[ " * 100_000, "[  3]" * 100_000]),
     ("iperf2", "iperf3's", ["Connecting to host 10.0.0.2, port 5201\n"]),
 ]
 

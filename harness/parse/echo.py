@@ -3,11 +3,12 @@
 Only the summaries are read: a quiet or flooding ping has no lines of single replies. Line breaks count as
 blanks, because a mail, a web page or a log may have moved them.
 
-hping3 writes ``tramitted`` unless its distributor has corrected it. It counts an ICMP error that answers a
-probe (destination unreachable, time exceeded) as received; Debian's also takes a time from it, the original
-does not. In a flood it receives no replies at all. It prints 0.0 for times that it does not have. Its summary
-goes to standard error, so in a file with both streams it may come before the replies. How long it ran is in
-the output of the shell's ``time`` after it.
+hping3 writes ``tramitted`` unless its distributor has corrected it; hping2 also wrote ``trasmitted``, and
+printed no round-trip times. It counts an ICMP error that answers a probe (destination unreachable, time
+exceeded) as received; Debian's also takes a time from it, the original does not. In a flood it receives no
+replies at all. It prints 0.0 for times that it does not have. Its summary goes to standard error, so in a
+file with both streams it may come before the replies. How long it ran is in the output of the shell's
+``time`` after it.
 
 Sources: ``finish()`` of iputils ``ping_common.c``, ``print_stats`` of busybox ``ping.c``, ``finish()`` of
 FreeBSD's and Apple's ``ping.c``; hping3(8), and ``statistics.c``, ``waitpacket.c`` and ``logicmp.c`` of
@@ -34,10 +35,11 @@ class EchoRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run of ping or hping3, from its own summary; ``invalid`` says why its figures must not be used.
 
     ``received`` is None if the tool did not listen (a flood of hping3). ``duplicates``, ``errors`` (ICMP
-    errors that answer a request) and ``corrupted`` are 0 if the text tells of none. ``loss_percent`` is as
-    printed: hping3 rounds it up to a whole number. ``rtt_mdev_ns`` is the standard deviation of the
-    round-trip times (iputils: mdev, the BSDs: stddev). ``elapsed_ns`` of ping is from the first packet sent
-    to the last one sent or received; of hping3 it is what the shell's ``time`` printed.
+    errors that answer a request) and ``corrupted`` are 0 if the text tells of none. ``loss_percent`` is what
+    the counts make, where the tool printed the same: most print a whole number, which hping3 rounds up.
+    ``rtt_mdev_ns`` is the standard deviation of the round-trip times (iputils: mdev, the BSDs: stddev).
+    ``elapsed_ns`` of ping is from the first packet sent to the last one sent or received; of hping3 it is
+    what the shell's ``time`` printed.
     """
 
     destination: str | None
@@ -64,7 +66,7 @@ class EchoOutput(msgspec.Struct, frozen=True, kw_only=True):
 
 _SUMMARY = re.compile(
     r"(?:---\s+(?P<destination>\S{1,255})\s+(?:ping6?\s+statistics|hping\s+statistic)\s+---\s+)?"
-    rf"\b(?P<transmitted>{COUNT})\s+packets\s+tra(?:ns)?mitted,"
+    rf"\b(?P<transmitted>{COUNT})\s+packets\s+tra(?:ns|s)?mitted,"
     rf"\s+(?P<received>{COUNT})\s+(?:packets\s+)?received"
     rf"(?P<counts>(?:,\s+\+?{COUNT}\s+(?:duplicates|errors|corrupted))*)"
     rf"(?:,\s+(?P<loss>{NUMBER})%\s+packet\s+loss)?"
@@ -181,6 +183,8 @@ def _run(match: re.Match[str], said: str | None, after: str, warnings: list[str]
             problems.append(problem)
     elif received <= transmitted and match["loss"] is None:
         problems.append("the summary is cut: packet loss is missing")
+    elif loss is not None:
+        loss = Printed(100 * (transmitted - received) / transmitted)
 
     rtt = _TIMES.search(after[:_TAIL])
     names = ("min", "avg", "max", "mdev")
@@ -189,7 +193,9 @@ def _run(match: re.Match[str], said: str | None, after: str, warnings: list[str]
     if received and not rtt and _TIMES_BEGIN.search(after[:_TAIL]):
         problems.append("the summary is cut: it ends within its round-trip times")
     elif received and not rtt:
-        warnings.append("round-trip times are missing: ping has none if its payload (-s) is below 16 bytes")
+        of_ping = "ping has none if its payload (-s) is below 16 bytes"
+        cause = of_ping if said is None else "hping2 prints none"
+        warnings.append(f"round-trip times are missing: {cause}")
     elif said is not None and most == 0:
         times = dict.fromkeys(names)
         if received:

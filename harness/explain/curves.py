@@ -57,19 +57,26 @@ def _bend(
     there: Mapping[str, float],
     line: Sequence[tuple[float, Place]],
 ) -> str:
-    found = [(value, curve.at(place)) for value, place in line]
-    best = max((each for _, each in found), key=lambda each: each.value)
+    """What the curve does along an axis. Each sentence holds for every point that it speaks of."""
+    found = [(AXES[axis].shown(value), curve.at(place)) for value, place in line]
     where = "".join(f", {name} {AXES[name].shown(value)}" for name, value in there.items())
     begin = f"{curve.curve.name}{where}: "
-    shown = AXES[axis].shown
     if axis in LESS_IS_BETTER:
-        half = [(value, each) for value, each in found if each.value <= best.value / 2]
-        if not half:
-            return f"{begin}up to {axis} {shown(line[-1][0])} more than half of {_rate(best)} is left."
-        return f"{begin}half of {_rate(best)} is lost from {axis} {shown(half[0][0])} on."
-    first = next(value for value, each in found if each.value >= NEARLY * best.value)
-    low = next((value for value, each in found if each.high >= NEARLY * best.value), first)
-    high = next((value for value, each in found if each.low >= NEARLY * best.value), line[-1][0])
+        return f"{begin}{_lost(axis, found)}"
+    best = max((each for _, each in found), key=lambda each: each.value)
+    enough = NEARLY * best.value
+    start = _from_there_on([each.value >= enough for _, each in found])
+    if start is None:
+        return f"{begin}{_falls(axis, found)}"
+    if before := [shown for shown, each in found[:start] if each.value >= enough]:
+        least_at, least = min(found[:start], key=lambda each: each[1].value)
+        return (
+            f"{begin}{_percent(NEARLY)} of the most ({_rate(best)}) is reached at {axis} {', '.join(before)} "
+            f"and from {found[start][0]} on, but {axis} {least_at} has {_percent(least.value / best.value)}."
+        )
+    end = len(found) - 1
+    if start == end:
+        return f"{begin}{_rises(axis, found)}"
     # The local disk has no link, and along an axis of links each point has another.
     link = curve.links.get(line[0][1][0].link) if AXES[axis].of_link is None else None
     goodput = bounds.goodput_bytes_per_s(link) if link is not None else None
@@ -78,10 +85,56 @@ def _bend(
         if goodput and not curve.curve.column.protection and best.value >= FULL * goodput
         else f" {_percent(NEARLY)} of the most is reached ({_rate(best)})"
     )
-    if first == line[-1][0]:
-        return f"{begin}more helps up to {axis} {shown(first)}, the end of the range ({_rate(best)})."
-    span = f" ({shown(low)} to {shown(high)})" if low != high else ""
-    return f"{begin}from {axis} {shown(first)}{span} on{full}."
+    low = _from_there_on([each.high >= enough for _, each in found]) or 0
+    high = next((n for n in range(start, end) if found[n][1].low >= enough), end)
+    span = f" ({found[low][0]} to {found[high][0]})" if low != high else ""
+    return f"{begin}from {axis} {found[start][0]}{span} on{full}."
+
+
+_Found = Sequence[tuple[str, Estimate]]
+"""The points along an axis: the place as it is typed, and what was measured or estimated there."""
+
+
+def _from_there_on(holds: Sequence[bool]) -> int | None:
+    """The first point from which on it holds for all; None if it does not hold for the last."""
+    fails = [number for number, each in enumerate(holds) if not each]
+    start = fails[-1] + 1 if fails else 0
+    return start if start < len(holds) else None
+
+
+def _rises(axis: str, found: _Found) -> str:
+    """Of points of which the last is the only one near the most."""
+    shown, most = found[-1]
+    for (_, one), (at, other) in itertools.pairwise(found):
+        if other.value < NEARLY * one.value:
+            return (
+                f"the most is {_rate(most)} at {axis} {shown}, the end of the range, but {axis} {at} has "
+                f"{_percent(1 - other.value / one.value)} less than the point before it."
+            )
+    return f"more helps up to {axis} {shown}, the end of the range ({_rate(most)})."
+
+
+def _falls(axis: str, found: _Found) -> str:
+    """Of points of which the last has less than the most."""
+    shown, best = max(found, key=lambda each: each[1].value)
+    at, last = found[-1]
+    return (
+        f"the most is {_rate(best)} at {axis} {shown}; {axis} {at}, the end of the range, has "
+        f"{_percent(last.value / best.value)} of it."
+    )
+
+
+def _lost(axis: str, found: _Found) -> str:
+    """Along an axis of which less is better: where half is lost."""
+    best = max((each for _, each in found), key=lambda each: each.value)
+    half = [each.value <= best.value / 2 for _, each in found]
+    start = _from_there_on(half)
+    if not any(half):
+        return f"up to {axis} {found[-1][0]} more than half of {_rate(best)} is left."
+    if start is None or any(half[:start]):
+        points = ", ".join(shown for (shown, _), is_lost in zip(found, half, strict=True) if is_lost)
+        return f"half of {_rate(best)} is lost at {axis} {points}, and not at the others."
+    return f"half of {_rate(best)} is lost from {axis} {found[start][0]} on."
 
 
 def _on(axes: Sequence[str], point: Mapping[str, float]) -> tuple[float, ...]:

@@ -112,7 +112,7 @@ def _curve(shown: _Picture) -> Chart:
     for number, (curve, line) in enumerate(shown.lines):
         at = [(x.at(value), curve.at(place), place) for value, place in line]
         around = [(px, y.at(e.high)) for px, e, _ in at] + [(px, y.at(e.low)) for px, e, _ in reversed(at)]
-        drawn = [draw.area(around)]
+        drawn = [draw.area(around)] if curve.scatter else []
         if (asymptotes := curve.fitted.asymptotes) is not None:
             drawn += _bounds(asymptotes, shown, x, y)
         steps = [(a, b, a[2] in curve.rates and b[2] in curve.rates) for a, b in itertools.pairwise(at)]
@@ -180,6 +180,9 @@ def _where(axis: str, curve: MeasuredCurve, place: Place) -> str:
 
 
 def _interval(curve: MeasuredCurve, place: Place) -> str:
+    """MB/s, with the interval of what was not measured; one sample has none."""
+    if place in curve.rates:
+        return cell(curve, place)
     at = curve.at(place)
     return f"{cell(curve, place)} [{at.low / 1e6:.4g}, {at.high / 1e6:.4g}]"
 

@@ -133,7 +133,7 @@ def _curve(group: Mapping[Place, Record]) -> MeasuredCurve | None:
     fixed = tuple((axis, value) for axis, value in points[column, name].items() if axis not in axes and value)
     workload = next(iter(group.values())).workload
     of = Curve(Column(common or _without_numbers(stems[0]), transport=None), workload.base, fixed)
-    return MeasuredCurve(of, grid, axes, group)
+    return MeasuredCurve(of, grid, axes, group, scatter=0.0)
 
 
 def _without_numbers(name: str) -> str:

@@ -30,6 +30,9 @@ RIGHT_BLOCKS = 2
 IN_VAIN = 2
 """How often a point that fails is tried."""
 
+SCATTER = 0.03
+"""By how much two measurements of a point differ, where nothing says better."""
+
 
 @dataclass
 class Surface:
@@ -191,7 +194,8 @@ def schedule(plan: Plan, records: Iterable[Record] = ()) -> Schedule:
 class MeasuredCurve:
     """A curve with what was measured of it, ``records``, and what the others would be.
 
-    ``links`` are those of its plan; none of fio outputs that the harness did not make.
+    ``links`` are those of its plan; none of fio outputs that the harness did not make. ``scatter`` is by how
+    much two measurements of a point differ, as a part; 0 where nobody knows it.
     """
 
     curve: Curve
@@ -200,6 +204,7 @@ class MeasuredCurve:
     records: Mapping[Place, Record]
     links: Mapping[str, LinkProfile] = field(default_factory=dict)
     disturbed: frozenset[Place] = frozenset()
+    scatter: float = SCATTER
 
     @functools.cached_property
     def rates(self) -> Mapping[Place, float]:
@@ -221,7 +226,7 @@ class MeasuredCurve:
         """A point: what was measured, with how far the same point would be another time; or the estimate."""
         if place in self.rates:
             rate = self.rates[place]
-            return Estimate(rate, rate * (1 - SCATTER), rate * (1 + SCATTER))
+            return Estimate(rate, rate * (1 - self.scatter), rate * (1 + self.scatter))
         return self.estimates[place]
 
     def run_of(self, place: Place) -> str:
@@ -239,10 +244,6 @@ class MeasuredCurve:
             for place, point in self.grid.items()
             if all(point[name] == value for name, value in there.items())
         )
-
-
-SCATTER = 0.03
-"""By how much two measurements of a point differ, where nothing says better."""
 
 
 def measured(plan: Plan, records: Iterable[Record]) -> list[MeasuredCurve]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -83,3 +84,29 @@ def test_along_links_a_link_is_full_by_its_own_goodput_and_the_local_disk_by_non
     assert said.endswith("95 % of the most is reached (117 MB/s).") and "full" not in said
     first, _ = said_of(planned("depth=1,2,3", links=("local", "wired"), ipsec=("off",)), gigabit)
     assert first.startswith("local rand-read, block 4K: more helps up to depth 3")
+
+
+def depths(*rates: float) -> str:
+    """What is said of these rates, in MB/s, at the depths 1, 2, 4 and so on."""
+    made = planned(f"depth={','.join(str(2**n) for n in range(len(rates)))}", ipsec=("off",))
+    (said,) = said_of(made, lambda at, _: 1e6 * rates[round(math.log2(at["depth"]))])
+    return said.partition("block 4K: ")[2]
+
+
+def test_from_there_on_holds_for_every_point_from_there_on() -> None:
+    """It was "from depth 1 on 95 % of the most" where depth 2 had 72 %."""
+    assert depths(48, 36, 49, 50) == (
+        "95 % of the most (50 MB/s) is reached at depth 1 and from 4 on, but depth 2 has 72 %."
+    )
+    assert depths(10, 50, 49, 30) == (
+        "the most is 50 MB/s at depth 2; depth 8, the end of the range, has 60 % of it."
+    )
+    assert depths(20, 10, 30, 50) == (
+        "the most is 50 MB/s at depth 8, the end of the range, but depth 2 has 50 % less than the point "
+        "before it."
+    )
+    assert depths(10, 46, 49, 48).startswith("from depth 4 (2 to 4) on 95 % of the most is reached")
+    # Along round trips half is not lost "from" a point behind which it is back.
+    trips = planned("rtt=0.1ms,1ms,10ms,50ms", ipsec=("off",))
+    (said,) = said_of(trips, lambda at, _: 40e6 if at["rtt"] == 0.001 else 100e6)
+    assert said.endswith(": half of 100 MB/s is lost at rtt 1 ms, and not at the others.")

@@ -72,7 +72,8 @@ def test_a_curve_has_marks_where_it_was_measured_and_dashes_between() -> None:
         assert sum(f">depth {curve.grid[place]['depth']:g}: " in chart.body for place in known) == len(known)
     assert chart.body.count('class="li da"') >= 2 and chart.body.count('class="ra"') == 2
     assert chart.body.count("bound by latency") == chart.body.count("bound by the busiest part") == 2
-    assert chart.lines[0][:2] == ("1", "23 [22.31, 23.69]") and chart.lines[-1][0] == "64"
+    assert chart.lines[0][:2] == ("1", "23") and chart.lines[-1][0] == "64"
+    assert all((" [" in line[1]) is line[1].startswith("~") for line in chart.lines), "one sample has none"
     assert any(line[1].startswith("~") for line in chart.lines)
     assert ">without protection</text>" in chart.body and ">IPsec aes128gcm16</text>" in chart.body
     titles = [chart.title for chart in drawn(ChartKind.CURVES, surfaces())]

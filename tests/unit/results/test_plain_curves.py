@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness.explain.curves import sentences
+from harness.report import sweeps
 from harness.results.measured import Measured
 from harness.table.curves import render
 from tests.unit.command import harness
@@ -40,6 +41,16 @@ def test_of_files_without_a_plan_nothing_is_said_that_their_curves_do_not_show(t
     done = harness("explain", ".", cwd=tmp_path)
     assert "from depth 1 on 95 % of the most is reached" in " ".join(done.stdout.split())
     assert "no verdict" not in done.stdout
+    # Of one sample each nobody knows how far another would be.
+    for depth, rate in ((4, 3900), (16, 4100)):
+        read = fio_job()["read"] | {"bw": rate, "bw_bytes": 1024 * rate, "io_bytes": 1024 * rate}
+        read |= {"io_kbytes": rate, "total_ios": rate // 4, "iops": rate / 4}
+        write_fio(tmp_path / f"a-{depth}.json", job(iodepth=depth) | {"read": read})
+    (curve,) = Measured.read([tmp_path]).curves
+    (said,) = sentences([curve])
+    assert said.endswith("from depth 1 on 95 % of the most is reached (4.198 MB/s).")
+    (chart,) = sweeps.curves([curve])
+    assert not any("[" in figure for line in chart.lines for figure in line)
     # The table has curves, and then the matrix of the rest.
     write_fio(tmp_path / "other.json", job("lone", rw="write"))
     said = harness("table", str(tmp_path), cwd=tmp_path).stdout

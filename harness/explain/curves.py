@@ -29,6 +29,11 @@ def sentences(curves: Sequence[MeasuredCurve]) -> Iterator[str]:
                 f"{curve.curve.name}: {len(curve.disturbed)} of {len(curve.rates)} points are disturbed, so "
                 "what follows of it is not sure."
             )
+        if curve.doubts:
+            yield (
+                f"{curve.curve.name}: {len(curve.doubts)} of {len(curve.rates)} points have warnings "
+                "('harness table' has them), so what follows of it is not sure."
+            )
         for axis in curve.axes:
             yield from _along(curve, axis)
     bare = {(each.curve.column, each.curve.workload, each.curve.fixed): each for each in curves}

@@ -41,6 +41,9 @@ from harness.parse.figures import TOLERANCE, take
 
 MS_NS, S_NS = 1_000_000, 1_000_000_000
 
+ADDED_UP = "jobs of this name added up"
+"""Said, behind their number, of figures that are a sum: how they were made, and no doubt."""
+
 LatencyKind: TypeAlias = Literal["lat", "clat"]
 """Latency since submission began (total), or since the submission was done (completion)."""
 

@@ -29,6 +29,7 @@ from harness.report.content import ColumnFacts, LoadedResults, Origin, Words, pl
 from harness.report.picture import NEEDS, SWEPT, drawn
 from harness.results.machine import MACHINE
 from harness.table import Metric
+from harness.table.curves import doubts
 from harness.table.notes import sign_of
 from harness.table.options import Table, TableCell
 from harness.table.text import marked_value, percent
@@ -130,7 +131,7 @@ def render(results: LoadedResults, words: Words | None = None, *, going: str = "
     facts = content.columns(results, results.table(Metric.MB_S))
     sections = [("answer", "Answer", _answer(results, facts))]
     sections += [
-        (part.anchor, part.place, _section(part, found, ""))
+        (part.anchor, part.place, _section(part, found, _listed_marks(doubts(results.curves))))
         for part in _DRAWN
         if part.kind in SWEPT and (found := drawn(part.kind, results))
     ]

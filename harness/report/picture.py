@@ -19,6 +19,7 @@ from harness.report.charts import Chart, ChartKind
 from harness.report.content import LoadedResults, Theme, Words
 from harness.report.waterfalls import waterfalls
 from harness.table import Metric
+from harness.table.curves import doubts
 
 _GAP = 24
 _HEAD = 26
@@ -53,7 +54,7 @@ def picture(
         raise UsageError(f"these results have nothing for a picture of {kind}", hint=NEEDS[kind])
     words = words or Words(title="")
     if kind in SWEPT:
-        words = msgspec.structs.replace(words, notes=(*words.notes, SWEPT[kind]))
+        words = msgspec.structs.replace(words, notes=(*words.notes, SWEPT[kind], *doubts(results.curves)))
     if kind in (ChartKind.MATRIX, ChartKind.BARS):
         words = msgspec.structs.replace(words, notes=(*words.notes, *charts.signs(results.table(metric))))
     document = _document(found, words, results.source, colours)

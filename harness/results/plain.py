@@ -132,7 +132,9 @@ def _curve(group: Mapping[Place, Record]) -> MeasuredCurve | None:
         common = re.sub(r"[^-_. ]*$", "", common).rstrip("-_. ")
     fixed = tuple((axis, value) for axis, value in points[column, name].items() if axis not in axes and value)
     workload = next(iter(group.values())).workload
-    of = Curve(Column(common or _without_numbers(stems[0]), transport=None), workload.base, fixed)
+    both = any(record.read and record.write for record in group.values())
+    name = f"{workload.base} (read+write)" if both else workload.base
+    of = Curve(Column(common or _without_numbers(stems[0]), transport=None), name, fixed)
     return MeasuredCurve(of, grid, axes, group, scatter=0.0)
 
 
@@ -172,7 +174,7 @@ def _added_up(jobs: Sequence[FioJob], ios: Sequence[Io]) -> list[str]:
     """What to doubt about a sum: it is over the longest run time, as fio's own."""
     if len(jobs) < 2:
         return []
-    words = [f"{len(jobs)} jobs of this name added up"]
+    words = [f"{len(jobs)} {fio.ADDED_UP}"]
     longest_ns = max((io.runtime_ns for io in ios), default=0)
     total = sum(io.bytes for io in ios) * 1e9 / longest_ns if longest_ns else 0.0
     rates = sum(io.bytes_per_s for io in ios)

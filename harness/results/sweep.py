@@ -18,6 +18,7 @@ from harness.analysis import bounds, disturbance, response, wire
 from harness.analysis.response import Estimate, Response
 from harness.analysis.schedule import Place, Schedule, throughput_bytes_s
 from harness.model import Cell, LinkProfile, Plan, Record
+from harness.parse.fio import ADDED_UP
 from harness.results.axes import AXES, Curve, curve_of, workloads
 from harness.results.knee import KneeSchedule
 
@@ -210,6 +211,16 @@ class MeasuredCurve:
     def rates(self) -> Mapping[Place, float]:
         """What was measured, in bytes/s."""
         return {place: throughput_bytes_s(record) for place, record in self.records.items()}
+
+    @functools.cached_property
+    def doubts(self) -> Mapping[Place, tuple[str, ...]]:
+        """The warnings that a point has of its own: not those that all have, nor how a sum was made."""
+        common = frozenset.intersection(*(frozenset(each.warnings) for each in self.records.values()))
+        found = {
+            place: tuple(each for each in record.warnings if each not in common and ADDED_UP not in each)
+            for place, record in self.records.items()
+        }
+        return {place: warnings for place, warnings in found.items() if warnings}
 
     @functools.cached_property
     def fitted(self) -> Response:

@@ -11,9 +11,13 @@ from harness.model import Record
 from harness.results.axes import AXES
 from harness.results.knee import FIGURES
 from harness.results.sweep import MeasuredCurve
+from harness.table.notes import Context, alike, origins
 
 BETWEEN = "~"
 """The sign of what was not measured."""
+
+DOUBTED = "*"
+"""The sign of a point with a warning of its own."""
 
 
 def render(curves: Sequence[MeasuredCurve]) -> str:
@@ -23,7 +27,30 @@ def render(curves: Sequence[MeasuredCurve]) -> str:
         tables.append("!: disturbed by other programs; what lies between rests on it as well")
     if any(curve.estimates for curve in curves):
         tables.append(f"{BETWEEN}: between points that were measured")
+    if told := doubts(curves):
+        tables.append("\n".join(told))
+    foreign = [each for curve in curves for each in curve.records.values() if not each.setting.is_harness]
+    if foreign:
+        tables.append("\n".join(origins(Context(records=foreign, plans=[], environments=[]))))
     return "\n\n".join(tables)
+
+
+def doubts(curves: Sequence[MeasuredCurve]) -> list[str]:
+    """The warnings about points, each once, with how many points have it; those of marked points first."""
+    warned = alike(
+        (warning, (warning in curve.doubts.get(place, ()), curve, place))
+        for curve in curves
+        for place, record in curve.records.items()
+        for warning in record.warnings
+    )
+    count = sum(len(curve.records) for curve in curves)
+    lines = []
+    for warning, where in warned.items():
+        is_marked, curve, place = where[0]
+        point = " and ".join(f"{axis} {AXES[axis].shown(curve.grid[place][axis])}" for axis in curve.axes)
+        first = f", the first {curve.curve.name} at {point}" if len(where) < count else ""
+        lines.append((not is_marked, f"Warning ({len(where)} of {count} points{first}): {warning}"))
+    return [f"{'' if unmarked else f'{DOUBTED}: '}{line}" for unmarked, line in sorted(lines)]
 
 
 def trials(records: Iterable[Record]) -> str:
@@ -74,4 +101,5 @@ def cell(curve: MeasuredCurve, place: Place | None) -> str:
         return ""
     found = curve.at(place)
     sign = "" if place in curve.rates else BETWEEN
-    return f"{sign}{found.value / 1e6:.4g}{'!' if place in curve.disturbed else ''}"
+    signs = f"{'!' if place in curve.disturbed else ''}{DOUBTED if place in curve.doubts else ''}"
+    return f"{sign}{found.value / 1e6:.4g}{signs}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -36,6 +37,8 @@ LAB_SIGN = "lab"
 SIGNS = {Difference.NONE: "\N{ALMOST EQUAL TO}", Difference.INCONCLUSIVE: "?"}
 """Next to a value that is not shown to differ from the same link without IPsec."""
 
+T = TypeVar("T")
+_FIGURE = re.compile(r"\b\d+(?:\.\d+)?(?:e[-+]?\d+)?\b")  # and none in a name
 _GRAVITY = (Status.FAILED, Status.INVALID, Status.SKIPPED)
 _MOST_WARNINGS = 10
 _MOST_NAMES = 3
@@ -134,7 +137,7 @@ def legend(context: Context, table: Table) -> tuple[str, ...]:
         *file_systems(context.records, context.plans),
         *one_end(context.records),
         *_goodputs(context, table),
-        *_origins(context),
+        *origins(context),
         *differences(context.plans, context.environments),
         *_gaps(context),
         *([f"{reference.title}: {reference.source}."] if reference else []),
@@ -292,7 +295,8 @@ def _signs(table: Table) -> Iterable[str]:
         yield "(read+write): the sum of both directions of a mixed workload."
 
 
-def _origins(context: Context) -> Iterable[str]:
+def origins(context: Context) -> Iterable[str]:
+    """Where the records are from: testbeds, machines, files, and what their figures stand for."""
     by_setting: dict[Setting, list[str]] = {}
     found = {(r.setting, r.run_id): r for r in reversed(context.records)}
     for record in reversed(found.values()):
@@ -480,11 +484,25 @@ def _warnings(table: Table) -> Iterable[str]:
             f"Warning: {_named(few)} {'has' if len(few) == 1 else 'have'} fewer than {FEWEST} usable "
             "repeats, too few for a 95 % interval: try --confidence 5%."
         )
-    places: dict[str, dict[str, str]] = {}
-    for place, column, cell in placed(table):
-        for warning in cell.warnings:
-            places.setdefault(warning, {})[place] = column.label
+    places = alike(
+        (warning, (place, column.label)) for place, column, cell in placed(table) for warning in cell.warnings
+    )
     for warning, where in list(places.items())[:_MOST_WARNINGS]:
-        yield f"Warning ({_named(list(where), where.values())}): {warning}"
+        cells = dict(where)  # a workload may have two rows
+        yield f"Warning ({_named(list(cells), cells.values())}): {warning}"
     if len(places) > _MOST_WARNINGS:
         yield f"{counted(len(places) - _MOST_WARNINGS, 'more warning')}: see --format json."
+
+
+def alike(warned: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+    """The places of each warning. Those that differ in figures alone are one, with the figures of the first;
+    behind it stands that they are."""
+    found: dict[str, dict[str, list[T]]] = {}
+    for warning, place in warned:
+        found.setdefault(_FIGURE.sub("#", warning), {}).setdefault(warning, []).append(place)
+    return {
+        next(iter(same)) + (" (figures of the first)" if len(same) > 1 else ""): list(
+            itertools.chain.from_iterable(same.values())
+        )
+        for same in found.values()
+    }

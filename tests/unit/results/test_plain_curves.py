@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from harness.explain.curves import sentences
-from harness.report import sweeps
+from harness.report import load, sweeps
+from harness.report import render as render_page
 from harness.results.measured import Measured
 from harness.table.curves import render
 from tests.unit.command import harness
@@ -55,7 +56,7 @@ def test_of_files_without_a_plan_nothing_is_said_that_their_curves_do_not_show(t
     write_fio(tmp_path / "other.json", job("lone", rw="write"))
     said = harness("table", str(tmp_path), cwd=tmp_path).stdout
     assert said.startswith("a job1, block 4K\n") and "~" not in said
-    assert said.index("MB/s (10^6") > said.index("16") and "lone" in said and "a-4" not in said
+    assert said.index("MB/s (10^6") > said.index("16") and "lone" in said and "a-4 " not in said
     assert "a-4" in harness("table", str(tmp_path), "--metric", "p99", cwd=tmp_path).stdout
 
 
@@ -98,3 +99,45 @@ def test_of_an_output_of_fio_nothing_is_said_that_it_does_not_know(tmp_path: Pat
     assert "iSCSI" not in said
     (line,) = harness("explain", ".", cwd=tmp_path).stdout.splitlines()
     assert line.startswith("3 outputs of fio: what limits 6 cells is not known")
+
+
+def moved(rate: int, runtime_ms: int = 1000) -> dict[str, Any]:
+    """Reads of 4K, so many a second for so long."""
+    ios = rate * runtime_ms // 1000
+    bandwidth = {"bw_bytes": 4096 * rate, "bw": 4 * rate, "iops": float(rate)}
+    counts = {"io_bytes": 4096 * ios, "io_kbytes": 4 * ios, "total_ios": ios, "runtime": runtime_ms}
+    return {"read": fio_job()["read"] | bandwidth | counts}
+
+
+def test_a_grid_has_the_warnings_of_its_points(tmp_path: Path) -> None:
+    """It showed 863 MB/s of jobs that ran for unequal times, of which the table alone said so."""
+    for depth in (1, 4, 16):
+        for count in (1, 2, 4):
+            jobs = [job(iodepth=depth, numjobs=count) | moved(1000 * depth) for _ in range(count)]
+            if depth == 16 and count > 1:
+                jobs[1] |= moved(1000 * depth, 500)
+            write_fio(tmp_path / f"randread-{depth}-{count}.json", *jobs)
+    said = harness("table", ".", cwd=tmp_path).stdout
+    assert "  1  4.096  8.192   16.38\n" in said and " 16  65.54  98.3*  229.4*\n" in said
+    (marked,) = (line for line in said.splitlines() if line.startswith("*: "))
+    assert marked.startswith("*: Warning (2 of 9 points, the first randread job1, block 4K at depth 16 and ")
+    assert marked.endswith("each over its own 131.1 MB/s (figures of the first)")
+    # How a sum was made is no doubt.
+    assert "\nWarning (6 of 9 points, " in said and "2 jobs of this name added up (figures of" in said
+    assert "the testbed is unknown" in said
+    explained = " ".join(harness("explain", ".", cwd=tmp_path).stdout.split())
+    assert "job1, block 4K: 2 of 9 points have warnings ('harness table' has them)" in explained
+    page = render_page(load([tmp_path]))
+    assert "98.3*" in page and "<li>*: Warning (2 of 9 points" in page
+    # In the matrix warnings that differ in figures alone are one as well.
+    cells = harness("table", ".", "--metric", "IOPS", cwd=tmp_path).stdout
+    assert cells.count("its jobs ran for") == 1 and cells.count("added up") == 1
+
+
+def test_what_all_points_have_is_not_marked_and_both_directions_are_named(tmp_path: Path) -> None:
+    for depth in (1, 4, 16):
+        mixed = job(iodepth=depth, rw="randrw") | moved(1000 * depth)
+        write_fio(tmp_path / f"mix-{depth}.json", mixed | {"write": mixed["read"]}, before="a text\n")
+    said = harness("table", ".", cwd=tmp_path).stdout
+    assert said.startswith("mix job1 (read+write), block 4K\n") and "8.192\n" in said and "*" not in said
+    assert "\nWarning (3 of 3 points): text before the JSON (7 characters): 'a text'\n" in said

@@ -77,13 +77,15 @@ class FioJob(msgspec.Struct, frozen=True, kw_only=True):
 class FioOutput(msgspec.Struct, frozen=True, kw_only=True):
     """What one run of fio reported; ``jobs`` has at least one member.
 
-    ``version`` is fio's own string (``fio-3.33``). The row that fio's client adds to its servers' jobs is not
+    ``version`` is fio's own string (``fio-3.33``); ``disks`` are the kernel's names of those that it used, as
+    far as it says them. The row that fio's client adds to its servers' jobs is not
     among them: it is a sum, which fio is known to compute wrongly.
     """
 
     version: str | None
     jobs: tuple[FioJob, ...]
     warnings: tuple[str, ...] = ()
+    disks: tuple[str, ...] = ()
 
 
 class ServerAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,7 +217,12 @@ def parse(text: bytes | str) -> FioOutput:
         if not any(job.read or job.write for job in jobs):
             raise _refusal("JSON with jobs, but without 'fio version' and without any I/O")
         warnings.append("'fio version' is missing: units were judged only by the keys")
-    return FioOutput(version=document.version, jobs=tuple(jobs), warnings=tuple(dict.fromkeys(warnings)))
+    return FioOutput(
+        version=document.version,
+        jobs=tuple(jobs),
+        warnings=tuple(dict.fromkeys(warnings)),
+        disks=document.disks,
+    )
 
 
 def total(jobs: Sequence[FioJob]) -> tuple[Io | None, Io | None]:
@@ -275,6 +282,7 @@ def _moments(ios: Sequence[Io]) -> tuple[float | None, float | None]:
 def as_json(output: FioOutput) -> dict[str, Any]:
     """What was parsed, for ``harness parse fio``: units in the keys, null for what is unknown."""
     shown: dict[str, Any] = msgspec.to_builtins(output)
+    del shown["disks"]
     for job, found in zip(output.jobs, shown["jobs"], strict=True):
         del found["read_bins"], found["write_bins"]
         for name in ("read", "write", "trim"):
@@ -369,6 +377,12 @@ class _FioDocument(msgspec.Struct):
     )
     jobs: list[msgspec.Raw] | None = None
     client_stats: list[msgspec.Raw] | None = None
+    disk_util: Any = None
+
+    @property
+    def disks(self) -> tuple[str, ...]:
+        used = self.disk_util if isinstance(self.disk_util, list) else []
+        return tuple(str(each.get("name")) for each in used if isinstance(each, dict))
 
     def options_of(self, job: _Job) -> dict[str, Any]:
         """A job's options with the global ones. Later versions have global options for each server."""

@@ -91,7 +91,9 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The same without the points of curves, and without trials."""
         if not self.curves and not self.trials:
             return self
-        points = {(curve.run_of(place), place) for curve in self.curves for place in curve.grid}
+        points = {
+            (run, place) for curve in self.curves for place in curve.grid for run in curve.runs_of(place)
+        }
         left = [
             r
             for r in self.records

@@ -15,7 +15,6 @@ import re
 import secrets
 import shlex
 import stat
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -413,11 +412,11 @@ def open_results(paths: Sequence[Path | str]) -> list[Record]:
         found = list(unread.each(of_runs, _of_run))
         found += _readable(loose, asked, load_record)
         if fio_files:
-            from harness.results import plain  # here, because most tables do not read a fio output
+            # Here, because most tables do not read a fio output.
+            from harness.results import plain, plain_columns
 
-            names = dict(_named(fio_files))
-            for jobs in _readable(names, asked, lambda file: plain.records(file, names[file])):
-                found += jobs
+            distinct = {file.resolve(): file for file in fio_files}
+            found += plain_columns.in_columns([*_readable(distinct.values(), asked, plain.opened)])
         if not found:
             raise lost[0]
     return _without_copies(found)
@@ -548,14 +547,6 @@ def _entries(folder: Path) -> list[Path]:
     except OSError as error:
         raise _unreadable(folder, error) from error
     return sorted(entries, key=lambda entry: entry.name)
-
-
-def _named(files: Sequence[Path]) -> Iterator[tuple[Path, str]]:
-    """Each fio output, once, with its column's name: its stem, or its path if another file has that stem."""
-    distinct = {file.resolve(): file for file in files}.values()
-    count = Counter(file.stem for file in distinct)
-    for file in distinct:
-        yield file, file.stem if count[file.stem] == 1 else str(file)
 
 
 def _without_copies(records: Iterable[Record]) -> list[Record]:

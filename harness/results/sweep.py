@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.analysis import bounds, disturbance, response, wire
@@ -196,7 +196,8 @@ class MeasuredCurve:
     """A curve with what was measured of it, ``records``, and what the others would be.
 
     ``links`` are those of its plan; none of fio outputs that the harness did not make. ``scatter`` is by how
-    much two measurements of a point differ, as a part; 0 where nobody knows it.
+    much two measurements of a point differ, as a part; 0 where nobody knows it. ``repeats``
+    are those of a point that was measured several times, of which ``records`` has the middle one.
     """
 
     curve: Curve
@@ -206,6 +207,7 @@ class MeasuredCurve:
     links: Mapping[str, LinkProfile] = field(default_factory=dict)
     disturbed: frozenset[Place] = frozenset()
     scatter: float = SCATTER
+    repeats: Mapping[Place, Sequence[Record]] = field(default_factory=dict)
 
     @functools.cached_property
     def rates(self) -> Mapping[Place, float]:
@@ -240,9 +242,10 @@ class MeasuredCurve:
             return Estimate(rate, rate * (1 - self.scatter), rate * (1 + self.scatter))
         return self.estimates[place]
 
-    def run_of(self, place: Place) -> str:
-        """The id of the run that has a point, or would have it."""
-        return self.records.get(place, next(iter(self.records.values()))).run_id
+    def runs_of(self, place: Place) -> list[str]:
+        """The ids of the runs that have a point, the one that counts first, or would have it."""
+        chosen = self.records.get(place, next(iter(self.records.values())))
+        return [*dict.fromkeys(each.run_id for each in (chosen, *self.repeats.get(place, ())))]
 
     def values(self, axis: str) -> list[float]:
         """The places of its points on an axis."""

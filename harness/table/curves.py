@@ -29,7 +29,16 @@ def render(curves: Sequence[MeasuredCurve]) -> str:
         tables.append(f"{BETWEEN}: between points that were measured")
     if told := doubts(curves):
         tables.append("\n".join(told))
-    foreign = [each for curve in curves for each in curve.records.values() if not each.setting.is_harness]
+    foreign = [
+        each
+        for curve in curves
+        for place, record in curve.records.items()
+        if not record.setting.is_harness
+        for each in curve.repeats.get(place, (record,))
+    ]
+    if any(curve.repeats for curve in curves):
+        most = max(len(each) for curve in curves for each in curve.repeats.values())
+        tables.append(f"Of up to {most} repeats of a point, the middle one is shown.")
     if foreign:
         tables.append("\n".join(origins(Context(records=foreign, plans=[], environments=[]))))
     return "\n\n".join(tables)

@@ -276,7 +276,9 @@ def rows(
 
     ``environments`` and ``plans``, by run id, say on which machines the records were made, and how.
     """
-    names = {(each.run_of(place), place): each.curve.name for each in curves for place in each.grid}
+    names = {
+        (run, place): each.curve.name for each in curves for place in each.grid for run in each.runs_of(place)
+    }
     machines = {run: _machines(environment) for run, environment in (environments or {}).items()}
     for record in records:
         parts: list[tuple[str | None, Io | None, Latency | None]] = []
@@ -297,7 +299,7 @@ def rows(
             yield {field.name: field.read(line) for field in EXPORTED}
     for each in curves:
         for place, estimate in each.estimates.items():
-            plan = (plans or {})[each.run_of(place)]
+            plan = (plans or {})[each.runs_of(place)[0]]
             yield _estimated(each, place, estimate, plan, machines.get(plan.run_id) or _machines({}))
 
 

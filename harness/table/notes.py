@@ -16,6 +16,7 @@ from harness.model import (
     CIPHERS_CLOSED_SINCE,
     COMPLETION,
     PER_JOB,
+    Column,
     Plan,
     Record,
     Setting,
@@ -306,6 +307,7 @@ def origins(context: Context) -> Iterable[str]:
         runs = by_setting[setting]
         if not setting.is_harness:
             yield f"{setting.name}: {_listed(runs, 'file')}; the testbed is unknown."
+            yield from _repeats(record for record in context.records if record.setting.distinct == setting)
             continue
         profiles = dict.fromkeys(plans[run].profile for run in runs if run in plans)
         about = [f"profile {', '.join(profiles)}"] if profiles else []
@@ -342,6 +344,20 @@ def origins(context: Context) -> Iterable[str]:
     governors = [name for name in _each(context.environments, "governor") if name != "performance"]
     if governors:
         yield f"Warning: the frequency governor is {', '.join(governors)}; 'performance' varies less."
+
+
+def _repeats(records: Iterable[Record]) -> Iterable[str]:
+    """Which fio outputs of others were taken for repeats, by their names and jobs alone."""
+    places: dict[tuple[Column, str], dict[str, None]] = {}
+    for record in records:
+        places.setdefault((record.column, record.workload.name), {})[record.run_id] = None
+    files = dict.fromkeys(run for runs in places.values() if len(runs) > 1 for run in runs)
+    if files:
+        yield (
+            f"Repeats: the names of {_listed(list(files), 'file')} differ in a number alone, and their jobs "
+            "are the same, so they are taken for repeats. If they are of other disks or machines, say so in "
+            "their names."
+        )
 
 
 def machines(environments: Iterable[Mapping[str, Any]]) -> Iterable[str]:

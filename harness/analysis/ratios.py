@@ -3,8 +3,14 @@
 The repeat is the unit: the I/Os within one repeat are not independent, and they do not show what varies
 between runs. All computations use logarithms, where a ratio is a shift:
 
-- **Few repeats** (under 10 on a side): Student's t for two samples of one variance, of trimmed means. So few
-  repeats have too few orders for ranks to tell one cell of forty.
+- **Few repeats** (under 10 on a side): Student's t of trimmed means. So few repeats have too few orders for
+  ranks to tell one cell of forty. Averages over many I/Os are near normal, with one variance on both sides. A
+  tail (a high percentile, the busiest of cores) follows few I/Os, and often has two modes. If four repeats
+  happen to be all in one mode, and four all in the other, each side scatters little and they lie far apart:
+  1 division in 35 of the same eight repeats can be like that. So each side of a tail has its own variance,
+  and t the degrees of freedom of the smaller side, the bound for normal samples of any two variances (Hsu,
+  Statistical Research Memoirs 2, 1938; Mickey and Brown, Ann. Math. Stat. 37, 1966). Tight modes can still
+  pass it; ranks, which cannot err so, never show anything of four repeats a side.
 - **More**: the Mann-Whitney test and its Hodges-Lehmann interval (Hollander, Wolfe and Chicken, Nonparametric
   Statistical Methods, sections 4.1-4.3). The repeats in which a machine warms up are removed from both
   samples by MSER (White, Simulation 69(6), 1997).
@@ -15,7 +21,8 @@ each other, so they count as fewer: the variance is inflated for the autocorrela
 correction for its bias (Marriott and Pope, Biometrika 41, 1954).
 
 Two runs are two bring-ups, which differ by more than the repeats within a run show. No sample has that, so it
-comes on top (``BETWEEN_RUNS``). ``bench/power.py`` prints how often all this errs.
+comes on top (``BETWEEN_RUNS``). ``bench/power.py`` prints how often all this errs on generated runs,
+``bench/halves.py`` how often on halves of stored ones.
 """
 
 from __future__ import annotations
@@ -88,12 +95,13 @@ class Ratio(msgspec.Struct, frozen=True, kw_only=True):
     more: float = 0.0
 
 
-def ratio_of(a: Sequence[float], b: Sequence[float], *, between: float = 0.0) -> Ratio:
+def ratio_of(a: Sequence[float], b: Sequence[float], *, between: float = 0.0, is_tail: bool = False) -> Ratio:
     """B over A, from repeats in the order of measurement, all above zero.
 
     ``between`` is the standard deviation of log B - log A that no repeat shows, because A and B are different
-    runs. With more than 200 repeats on a side, means of consecutive repeats take their place. ValueError for
-    no samples, and for a sample that is not above zero.
+    runs. ``is_tail``: few I/Os decide a repeat's figure, and not the average of many. With more than 200
+    repeats on a side, means of consecutive repeats take their place. ValueError for no samples, and for a
+    sample that is not above zero.
     """
     if not (a and b and min(*a, *b) > 0):
         raise ValueError("expected samples above zero on both sides")
@@ -103,7 +111,7 @@ def ratio_of(a: Sequence[float], b: Sequence[float], *, between: float = 0.0) ->
         side if len(side) <= _MOST else steady_state.in_rounds(side, _MOST) for side in (log_a, log_b)
     )
     few = min(len(log_a), len(log_b)) < RANKS_FROM
-    found = _of_few(log_a, log_b) if few else _of_many(log_a, log_b)
+    found = _of_few(log_a, log_b, is_tail=is_tail) if few else _of_many(log_a, log_b)
     return _over_runs(found, between) if between else found
 
 
@@ -158,7 +166,7 @@ def _verdict(ratio: Ratio, p: float, margin: float, higher_is_better: bool) -> J
     return Judgement.NO_DIFFERENCE
 
 
-def _of_few(a: Sequence[float], b: Sequence[float]) -> Ratio:
+def _of_few(a: Sequence[float], b: Sequence[float], *, is_tail: bool) -> Ratio:
     (mean_a, squares_a, kept_a), (mean_b, squares_b, kept_b) = stats.trimmed(a), stats.trimmed(b)
     shift = mean_b - mean_a
     low = high = None
@@ -166,6 +174,10 @@ def _of_few(a: Sequence[float], b: Sequence[float]) -> Ratio:
     if min(len(a), len(b)) >= FEWEST:
         freedom = kept_a + kept_b - 2
         error = math.sqrt((squares_a + squares_b) / freedom * (1 / kept_a + 1 / kept_b))
+        if is_tail:
+            # Of two variances (Yuen, Biometrika 61, 1974).
+            freedom = min(kept_a, kept_b) - 1
+            error = math.sqrt(squares_a / (kept_a - 1) / kept_a + squares_b / (kept_b - 1) / kept_b)
         half = stats.student_quantile(freedom) * error
         low, high = math.exp(shift - half), math.exp(shift + half)
         p = stats.student_p(shift / error, freedom) if error else float(shift == 0)

@@ -36,7 +36,8 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     ``read`` takes what ``of`` says, and gives the figure as exports have it, in ``column``; None: unknown.
     ``scale`` of that are one ``unit`` of tables. ``title`` names it in few words, ``meaning`` in full. From
     ``whole_from`` on it has no ``decimals``. ``is_percentile``: fio must have reported it of all jobs
-    together. ``in_report``: the report's matrix has it.
+    together. ``is_tail``: a repeat's is what few of its I/Os had, or one core (``analysis.ratios``).
+    ``in_report``: the report's matrix has it.
     """
 
     of: Of
@@ -50,6 +51,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     whole_from: float = math.inf
     higher_is_better: bool = False
     is_percentile: bool = False
+    is_tail: bool = False
     in_report: bool = True
 
 
@@ -67,7 +69,9 @@ def _bytes(unit: str, scale: float, words: str, *, in_report: bool) -> Figure:
     )
 
 
-def _latency(name: str, *, is_percentile: bool = True, in_report: bool = True) -> Figure:
+def _latency(
+    name: str, *, is_percentile: bool = True, is_tail: bool = False, in_report: bool = True
+) -> Figure:
     field = f"{name.replace('.', '_')}_ns"
     return Figure(
         of=Of.LATENCY,
@@ -79,6 +83,7 @@ def _latency(name: str, *, is_percentile: bool = True, in_report: bool = True) -
         scale=1000,
         decimals=1,
         is_percentile=is_percentile,
+        is_tail=is_tail,
         in_report=in_report,
     )
 
@@ -116,8 +121,8 @@ class Metric(Choice):
     )
     MEAN = "mean", _latency("mean", is_percentile=False, in_report=False)
     P50 = "p50", _latency("p50")
-    P99 = "p99", _latency("p99")
-    P99_9 = "p99.9", _latency("p99.9", in_report=False)
+    P99 = "p99", _latency("p99", is_tail=True)
+    P99_9 = "p99.9", _latency("p99.9", is_tail=True, in_report=False)
     CORE = (
         "core",
         Figure(
@@ -129,6 +134,7 @@ class Metric(Choice):
             meaning="busy part of the busiest core in %",
             scale=0.01,
             decimals=1,
+            is_tail=True,
             in_report=False,
         ),
     )

@@ -211,7 +211,7 @@ def _cell(
     a, b = _samples(in_a, read), _samples(in_b, read)
     ratio = None
     if a and b:
-        ratio = ratio_of(_values(a), _values(b), between=_between(a, b))
+        ratio = ratio_of(_values(a), _values(b), between=_between(a, b), is_tail=metric.figure.is_tail)
     without = [(name, of) for name, of, samples in (("A", in_a, a), ("B", in_b, b)) if not samples]
     return ComparedCell(
         key=key,

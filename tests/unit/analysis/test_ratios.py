@@ -72,6 +72,12 @@ def test_too_few_repeats_show_nothing_and_the_fewest_what_is_plain() -> None:
     for n in range(1, FEWEST):
         found = ratio_of([100.0 + i for i in range(n)], [10.0 + i / 10 for i in range(n)])
         assert found.p > LEVEL and verdict(found) is Judgement.INCONCLUSIVE
+    # Of one repeat there is no interval, however many the other side has.
+    for many, is_tail in itertools.product((1, 2, RANKS_FROM, 50), (False, True)):
+        one, more = [100.0], [10.0 + i for i in range(many)]
+        for sides in ((one, more), (more, one)):
+            found = ratio_of(*sides, between=0.01, is_tail=is_tail)
+            assert (found.low, found.high, found.p) == (None, None, 1.0), many
     assert verdict(ratio_of([100, 104], [50, 51])) is Judgement.SLOWER
     # A stall on a side of few repeats hides nothing.
     a, b = [1.0, 1.01, 0.99, 1.0, 0.2, 1.01], [0.9, 0.91, 0.3, 0.9, 0.89, 0.9]
@@ -93,6 +99,22 @@ def test_few_repeats_are_students_t_until_ranks_take_over() -> None:
     assert (few.inflation, few.warm_up) == (1.0, 0)
     for found in (few, ranks):
         assert 0.9 < known(found.low) < 1 < known(found.high) < 1.1
+
+
+def test_of_a_tail_each_side_has_its_own_variance_and_t_the_degrees_of_freedom_of_the_smaller() -> None:
+    # By hand: means 0 and ln 1.1; variances of the means 0.01^2 / 3 and 0.02^2 x 4 / 3 / 4.
+    a = [math.exp(x) for x in (0.0, -0.01, 0.01)]
+    b = [1.1 * math.exp(x) for x in (-0.02, -0.02, 0.02, 0.02)]
+    error = math.sqrt(0.01**2 / 3 + 0.02**2 * 4 / 3 / 4)
+    found = ratio_of(a, b, is_tail=True)
+    assert found.p == pytest.approx(stats.student_p(math.log(1.1) / error, 2))
+    assert found.high == pytest.approx(1.1 * math.exp(4.302653 * error))
+    # Each in a mode of its own. In 35 divisions of such repeats there is one like this.
+    below, above = [2343.0, 2343.0, 2343.0, 2507.0], [3031.0, 3195.0, 2998.0, 3326.0]
+    cells = [*(ratio_of([1.0] * 4, [1.0] * 4) for _ in range(39)), ratio_of(below, above, is_tail=True)]
+    assert judge(cells, margin=0.05, higher_is_better=False)[-1][0] is Judgement.INCONCLUSIVE
+    for sides in ((below, [3 * x for x in below]), ([5.0, 5.0], [6.0, 6.0])):
+        assert verdict(ratio_of(*sides, is_tail=True), higher_is_better=False) is Judgement.SLOWER
 
 
 def test_what_varies_between_runs_comes_on_top() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bench.halves import PROMISED, differ, found_alone, halves, stored_runs
 from harness.analysis.ratios import Judgement
 from harness.model import Backing, BackingKind, Clock, LabKernel, OtherKernel, Record, Status, TestbedKind
 from harness.model.errors import UsageError
@@ -160,6 +161,29 @@ def test_cells_that_are_not_judged_are_counted_first_with_what_would_help() -> N
     assert advice and 12 < int(advice[1]) < 1000
     several = compare(side(run("a", repeats=60)), side(run("b", repeats=60, factor=0.975)))
     assert several.missing[1].endswith(": compare several runs a side (a folder of them).")
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        pytest.param(metric, marks=() if metric is Metric.P99 else pytest.mark.thorough)
+        for metric in Metric
+        if metric is not Metric.MIB_S
+    ],
+)
+def test_halves_of_one_run_do_not_differ(metric: Metric) -> None:
+    cells = {name: halves(records, metric) for name, records in stored_runs().items()}
+    assert {len(each) for each in cells.values()} == {2, 4, 8, 40}
+    parts = {name: differ(each, rounds=3000, seed=1) for name, each in cells.items()}
+    assert max(parts.values()) <= PROMISED, parts
+
+
+@pytest.mark.thorough
+def test_halves_of_one_run_differ_where_one_took_longer() -> None:
+    records = stored_runs()["make-run"]
+    least = {(Metric.MB_S, 0.1): 0.9, (Metric.P50, 0.1): 0.9, (Metric.P99, 0.3): 0.7, (Metric.P99, 1.0): 0.9}
+    for (metric, longer), part in least.items():
+        assert found_alone(halves(records, metric, longer)) >= part, (metric, longer)
 
 
 def test_runs_vary_more_than_their_repeats_unless_they_repeat_exactly() -> None:

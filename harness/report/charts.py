@@ -101,7 +101,7 @@ def describe(cell: TableCell | None, metric: Metric) -> str:
         parts.append(f"disturbed, do not use: {disturbance.in_words(cell.disturbed or 0.0, cell.cause)}")
     if cell.is_lab_limited:
         parts.append("the lab limits it, and not the link that it imitates")
-    if cell.low is not None and cell.high is not None and cell.n > 1:
+    if cell.low is not None and cell.high is not None:
         kind = "95 % interval of the median: " if cell.n >= 6 else ""
         parts.append(f"{kind}{number(cell.low, metric)} to {number(cell.high, metric)}")
     parts.append(
@@ -194,7 +194,7 @@ def _bars_of(row: TableRow, cells: Sequence[tuple[ColumnFacts, TableCell | None]
         if is_cut:
             # A gap in the bar, near its end, says that it goes on.
             cuts += [((x - gap, y + 29), (x - gap + 4, y + 14)) for gap in (16, 20)]
-        elif cell.low is not None and cell.high is not None and cell.n > 1:
+        elif cell.low is not None and cell.high is not None:
             whiskers += _whisker(scale.at(cell.low), scale.at(cell.high), y + 21.5)
     # A halo of the page's colour lets an interval stand out from its bar.
     parts += [draw.lines(whiskers, classes) for classes in ("ha", "wh") if whiskers]

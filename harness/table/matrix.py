@@ -148,6 +148,7 @@ def _cell(
         reasons += (notes.lacking(metric, good, len(good) - len(values), len(records)),)
     counted = good or records
     summary = stats.summarise(values) if values else None
+    scattered = summary if len(values) > 1 else None
     worst = disturbance.most_disturbed(good)
     known = [part for record in good if (part := disturbance.share(record)) is not None]
     is_disturbed = worst is not None and disturbance.is_disturbed(worst)
@@ -156,9 +157,9 @@ def _cell(
         n=len(values),
         repeats=len(records),
         value=summary.median if summary else None,
-        low=summary.low if summary else None,
-        high=summary.high if summary else None,
-        spread=summary.spread if summary and summary.n > 1 else None,
+        low=scattered.low if scattered else None,
+        high=scattered.high if scattered else None,
+        spread=scattered.spread if scattered else None,
         proof=_added_up([proof for record in counted for proof in _proofs(record)]),
         disturbed=max(known, default=None),
         is_disturbed=is_disturbed,

@@ -84,12 +84,13 @@ class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
 class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     """What ``printed.PrintedCell`` describes, and what only other views show.
 
-    ``low`` and ``high`` are as in ``stats.Summary``; ``spread`` is a part of the value. Ratios are medians of
-    the ratios within blocks, and ``difference_from_no_ipsec`` is what ``stats.difference`` says about them.
-    ``within_blocks`` are these ratios: to the same link without protection or, in a column without any, to
-    the local disk. ``blocks`` are the values behind the cell's, each with the most that it would be
-    undisturbed. ``cause`` says who disturbed it; instead of a ratio it then has ``bounds``, between which
-    two that of ``within_blocks`` would be undisturbed. ``mark`` is the number of the cell's footnote.
+    ``low`` and ``high`` are as in ``stats.Summary``, None of one sample; ``spread`` is a part of the value.
+    Ratios are medians of the ratios within blocks, and ``difference_from_no_ipsec`` is what
+    ``stats.difference`` says about them. ``within_blocks`` are these ratios: to the same link without
+    protection or, in a column without any, to the local disk. ``blocks`` are the values behind the cell's,
+    each with the most that it would be undisturbed. ``cause`` says who disturbed it; instead of a ratio it
+    then has ``bounds``, between which two that of ``within_blocks`` would be undisturbed. ``mark`` is the
+    number of the cell's footnote.
     """
 
     status: Status

@@ -27,7 +27,7 @@ class PrintedCell(TypedDict):
     ``direction`` is null if no repeat is ok. ``status`` is ok if at least one repeat is, else the gravest.
     ``n`` is the number of samples behind the value, out of ``repeats`` measurements. ``value``, ``low`` and
     ``high`` are in ``unit``, unrounded: the median, and its 95 % interval or the farthest samples; null if no
-    sample counts.
+    sample counts, and ``low`` and ``high`` also if one does.
     ``metric`` is what was chosen. ``ratio_to_local`` and ``ratio_to_no_ipsec`` are ratios of the values; null
     for the baseline itself. ``difference_from_no_ipsec`` is null without such a baseline, or with one block.
     ``disturbed`` is the largest part that other programs took of one of the repeats behind the value; null if

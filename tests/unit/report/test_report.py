@@ -249,6 +249,8 @@ def test_bars_begin_at_zero_and_memory_is_cut() -> None:
     (chart,) = bars(*columns(results(found)))
     assert chart.body.count("<rect") == 1 and "FAILED" in chart.body
     assert chart.lines[1][-1] == "failed: gone"
+    # Of one sample there is a figure, and no range.
+    assert chart.lines[0][2:6] == ("1.00", "", "", "1")
 
 
 def test_signs_are_explained_where_they_stand() -> None:

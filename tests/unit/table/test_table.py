@@ -273,6 +273,10 @@ def test_choices_are_found_in_any_case_and_others_refused_with_the_nearest() -> 
 def test_the_median_and_its_bounds_are_of_all_samples_of_all_runs_and_keep_two_digits() -> None:
     five = only(build(repeats(5.0, 1.0, 4.0, 2.0, 3.0)))
     assert (five.n, five.value, five.low, five.high) == (5, 3.0, 1.0, 5.0)
+    one = build([record(5.0)])
+    assert (only(one).n, only(one).value, only(one).low, only(one).high) == (1, 5.0, None, None)
+    (cell,) = json.loads(render(one, TableFormat.JSON))["cells"]
+    assert (cell["value"], cell["low"], cell["high"]) == (5.0, None, None)
     nine = build(repeats(*map(float, range(1, 10))))
     assert (only(nine).low, only(nine).high) == (2.0, 8.0)
     assert nine.marks[0] == "±: distance from the median to the far end of its 95 % interval."

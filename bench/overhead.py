@@ -91,6 +91,7 @@ def inside(argv: list[str]) -> int:
     run_inside: Any = importlib.import_module("harness.runs.executor")
     notes.add("imported", forks=forks())
     _note_programs(notes)
+    _note_requests(notes)
     for name in STEPS:
         _note_calls(notes, name)
     of_events = run_inside.writer
@@ -141,6 +142,25 @@ def _note_programs(notes: Notes) -> None:
 
     subprocess.Popen = Noted  # type: ignore[misc]
     setattr(time, "sleep", sleep)  # noqa: B010 -- mypy knows its type
+
+
+def _note_requests(notes: Notes) -> None:
+    """What the agents of machines are asked, and how long each answer takes."""
+    connections: Any = importlib.import_module("harness.hosts.remote").AgentConnection
+    real = connections.ask
+
+    @functools.wraps(real)
+    def ask(self: Any, do: str, **named: Any) -> Any:
+        began = time.monotonic()
+        try:
+            return real(self, do, **named)
+        finally:
+            argv = [str(word)[:60].replace("\n", " ") for word in named.get("argv", ())]
+            took = round(time.monotonic() - began, 4)
+            what = " ".join(argv) or str(named.get("entry", {}).get("what", ""))
+            notes.add("ask", host=self.name, do=do, argv=what, took=took)
+
+    connections.ask = ask
 
 
 def _note_calls(notes: Notes, name: str) -> None:
@@ -221,6 +241,8 @@ def show(notes: list[dict[str, Any]], *, every: bool) -> None:
         match kind:
             case "start":
                 words = f"{note['argv']}  [{lived.get(note['pid'], 0):.3f}]"
+            case "ask":
+                words = f"{note['host']}: {note['do']} {note['argv']}  [{note['took']:.3f}]"
             case "enter" | "leave":
                 words = f"{'>' if kind == 'enter' else '<'} {note['step']}"
             case "event":
@@ -229,7 +251,7 @@ def show(notes: list[dict[str, Any]], *, every: bool) -> None:
                 )
             case _:
                 words = f"--- {kind} {note.get('s', '')}"
-        if kind != "end" and (every or kind not in ("start", "sleep")):
+        if kind != "end" and (every or kind not in ("start", "sleep", "ask")):
             print(f"{at:8.3f} {at - last:+7.3f} {pad}{words}")
             last = at
         if kind == "enter":

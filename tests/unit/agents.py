@@ -44,7 +44,9 @@ def _compiled() -> Path:
     ):
         text, count = re.subn(rf"^{name} = .*", f"{name} = {value}", text, flags=re.MULTILINE)
         assert count == 1, name
-    shared = {"harness.hosts.programs.here": programs.source("harness.hosts", "here")}
+    shared = {
+        f"{of}.programs.{name}": programs.source(of, name) for of, name in programs.SHARED.findall(text)
+    }
     text = programs.SENT_TOGETHER.format(shared=shared, program=text)
     file = Path(_FOLDER.name, "agent.code")
     subprocess.run([programs.PYTHON, "-I", "-c", _COMPILE, file], input=text.encode(), check=True)

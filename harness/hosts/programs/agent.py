@@ -27,6 +27,7 @@ import time
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from harness.hosts.programs.forked import instead_of
 from harness.hosts.programs.here import (
     CHUNK_BYTES,
     DamagedJournal,
@@ -294,14 +295,16 @@ class Agent:
 
     def start(self, request: Message) -> subprocess.Popen[bytes] | None:
         """Start a program in a session of its own; None if it does not exist or may not be executed."""
+        argv, env = request["argv"], environment(request.get("env"))
         try:
             return subprocess.Popen(
-                request["argv"],
+                argv,
                 stdin=subprocess.DEVNULL if request.get("input") is None else subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=environment(request.get("env")),
+                env=env,
                 start_new_session=True,
+                preexec_fn=instead_of(argv, env),
             )
         except (FileNotFoundError, PermissionError):
             return None

@@ -189,6 +189,33 @@ def test_a_program_has_the_c_locale_and_what_it_is_given(worker: Agent, tmp_path
     assert worker.run("rare", env={"PATH": f"{tmp_path}:/bin"})["stdout"] == "found\n"
 
 
+PROGRAM = """
+import os, signal, sys
+print(sys.argv, __name__, os.environ["ODD"], sys.stdin.read() if sys.argv[0] == "-c" else "")
+print(sorted(map(int, os.listdir("/proc/self/fd")))[:-1], os.getpgrp() == os.getpid())
+print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN)
+"""
+ENDS = ("", "sys.exit()", "sys.exit(3)", "sys.exit('no')", "1 / 0", "os.kill(os.getpid(), 9)", "(")
+
+
+def test_a_program_of_ours_is_a_fork_that_does_the_same(worker: Agent) -> None:
+    """An interpreter takes most of a second to start on a slow machine."""
+    for end in ENDS:
+        program, env = PROGRAM + end, {"ODD": "a b"}
+        for words, text in ((["-c", program, "x"], "input"), (["-", "y"], program)):
+            # Of the options -I -S only the agent makes a fork.
+            fork, start = (
+                worker.run(programs.PYTHON, *options, *words, input=text, env=env)
+                for options in (["-I", "-S"], ["-S", "-I"])
+            )
+            said = [answer["stderr"].splitlines()[-1:] for answer in (fork, start)]
+            assert said[0] == said[1], end
+            assert (fork["status"], fork["stdout"]) == (start["status"], start["stdout"]), end
+    cmdline = Path(f"/proc/{worker.process.pid}/cmdline").read_text(encoding="utf-8")
+    ask = [programs.PYTHON, "-I", "-S", "-c", "print(open('/proc/self/cmdline').read(), end='')"]
+    assert worker.run(*ask)["stdout"] == cmdline, "no other interpreter was started"
+
+
 def test_what_cannot_be_done_is_reported_and_the_agent_goes_on(worker: Agent) -> None:
     for do, fields in (
         ("run", {"argv": ["echo", "a\0b"], "timeout_s": 1}),

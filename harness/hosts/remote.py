@@ -81,6 +81,7 @@ class AgentMessage(msgspec.Struct):
     texts: list[str] = []
     lines: list[str] = []
     offset_ns: int = 0
+    found: str = ""
     out: bytes | None = None
     err: bytes | None = None
     data: bytes | None = None
@@ -507,6 +508,10 @@ class AgentHost(Host):
 
     def clock_offset_ns(self) -> int:
         return self.connection.ask("clock").offset_ns
+
+    def call(self, room: str, program: str, function: str, *words: str) -> bytes:
+        source = programs.source(room, program)
+        return self.connection.ask("call", source=source, function=function, words=words).found.encode()
 
     def read_files(self, paths: Sequence[str]) -> list[str]:
         texts = self.connection.ask("read", paths=list(paths)).texts

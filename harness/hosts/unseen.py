@@ -33,6 +33,10 @@ class Unseen(Host):
     def clock_offset_ns(self) -> int:
         raise self._refusal("read the clock")
 
+    def call(self, room: str, program: str, function: str, *words: str) -> bytes:
+        del words
+        raise self._refusal(f"call {function} of {room}'s {program}")
+
     def write_secret(self, path: Path, text: str) -> None:
         del text
         raise self._refusal(f"write {path}")

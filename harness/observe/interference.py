@@ -2,8 +2,7 @@
 
 A lab cannot see the machine that it runs on. So the process that booted it watches its processes there,
 several times a second, and leaves the samples in a file of the run's folder, which the lab reads
-(``hostfs``). On real machines a program takes a sample (``programs/interference.py``) whenever it is asked
-to.
+(``hostfs``). Real machines take a sample (``programs/interference.py``) whenever they are asked to.
 
 Both also see whether all this was suspended in between: a process that was stopped, or a machine that slept,
 does nothing for a while and does not wait for a processor either (``Standstill``).
@@ -27,7 +26,7 @@ import msgspec
 
 from harness.analysis import disturbance
 from harness.analysis.disturbance import Core, MachineSample
-from harness.hosts import Host, programs
+from harness.hosts import Host, of_each
 from harness.model import Plan
 from harness.model.errors import CommandFailed, RequirementError
 from harness.model.telemetry import Others
@@ -99,14 +98,13 @@ class _Machine:
 
     host: Host
     names: tuple[str, ...]
-    argv: tuple[str, ...]
+    words: tuple[str, ...]
 
     def look(self) -> MachineSample | None:
         try:
-            done = self.host.run(self.argv, input=programs.source(__package__, "interference"), check=False)
+            return _decode(self.host.call(__package__, "interference", "look", *self.words))
         except (CommandFailed, RequirementError):
             return None  # not to know about other programs is no reason to lose a figure
-        return _decode(done.stdout.encode()) if done.status == 0 else None
 
 
 def _machines(hosts: Sequence[Host], proc: Path) -> Iterator[_Machine]:
@@ -119,13 +117,13 @@ def _machines(hosts: Sequence[Host], proc: Path) -> Iterator[_Machine]:
         yield _Machine(
             host=same[0],
             names=tuple(host.name for host in same),
-            argv=(programs.PYTHON, "-I", "-S", "-", str(proc), *dict.fromkeys(filter(None, asked))),
+            words=(str(proc), *dict.fromkeys(filter(None, asked))),
         )
 
 
 class OnMachines(Watching):
-    """Asks each machine itself, by a program that runs there; whether this process is suspended in between
-    concerns all of them, because it waits for their programs."""
+    """Asks all machines themselves, at the same time; whether this process is suspended in between concerns
+    all of them, because it waits for their answers."""
 
     def __init__(self, machines: Sequence[_Machine]) -> None:
         self._machines = machines
@@ -135,7 +133,7 @@ class OnMachines(Watching):
         self._thread = threading.Thread(target=self._tick, daemon=True)
 
     def __enter__(self) -> OnMachines:
-        self._looks = [[machine.look() for machine in self._machines]]
+        self._looks = [self._look()]
         self._thread.start()
         return self
 
@@ -152,7 +150,11 @@ class OnMachines(Watching):
                 return
 
     def end(self) -> None:
-        self._looks.append([machine.look() for machine in self._machines])
+        self._looks.append(self._look())
+
+    def _look(self) -> list[MachineSample | None]:
+        looks = {machine.host: machine.look for machine in self._machines}
+        return of_each([*looks], lambda host: looks[host]())
 
     def taken(self, measured_ns: int = 0, *, busy: float = 1.0) -> tuple[Others, ...]:
         del measured_ns, busy  # there are only two samples, and no pace

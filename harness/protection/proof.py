@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from harness.hosts import Host
+from harness.hosts import Host, of_each
 from harness.model import ENDS, Proof, addresses
 from harness.model.telemetry import InterfaceUse
 from harness.network import links
@@ -149,19 +149,18 @@ def _segments(path: LinkPath) -> list[Segments | None]:
     """The portal's connections at each end by ss(8); None where ss lists none, or does not count."""
     portal = addresses.at_port(path.target_address, path.port)
     near = addresses.bracketed(path.initiator_address)
-    found: list[Segments | None] = []
-    ways = (["src", near, "dst", portal], ["src", portal, "dst", near])
-    for (_, host, *_), words in zip(links.ends(path), ways, strict=False):
-        text = host.run(["ss", "-tinH", "state", "established", *words], check=False).stdout
+    words = [["src", near, "dst", portal], ["src", portal, "dst", near]]
+    ways = {host: way for (_, host, *_), way in zip(links.ends(path), words, strict=False)}
+
+    def segments(host: Host) -> Segments | None:
+        text = host.run(["ss", "-tinH", "state", "established", *ways[host]], check=False).stdout
         ports = re.findall(rf"(?<![\d.]){re.escape(near)}(?:%\S+)?:(\d+)\b", text)
         sent, received = ([int(n) for n in re.findall(rf"\bsegs_{way}:(\d+)", text)] for way in ("out", "in"))
-        is_reported = ports and len(ports) == len(sent) == len(received)
-        found.append(
-            Segments(ports=frozenset(map(int, ports)), sent=sum(sent), received=sum(received))
-            if is_reported
-            else None
-        )
-    return found
+        if not ports or not len(ports) == len(sent) == len(received):
+            return None
+        return Segments(ports=frozenset(map(int, ports)), sent=sum(sent), received=sum(received))
+
+    return of_each([*ways], segments)
 
 
 def interfaces(

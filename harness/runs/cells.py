@@ -19,7 +19,7 @@ import msgspec
 
 from harness.analysis import disturbance, sanity
 from harness.analysis.schedule import Schedule
-from harness.hosts import Host
+from harness.hosts import Host, of_each
 from harness.model import (
     LINK_LOCAL,
     PROTECTION_OFF,
@@ -88,12 +88,15 @@ BRING_UP_ATTEMPTS = 2
 
 def _describe(path: links.LinkPath) -> dict[str, object]:
     """The link of a nexus as it was made, and what real interfaces report about themselves."""
-    described: dict[str, object] = {**links.describe(path)}
+    reported: dict[str, object] = {**links.describe(path)}
     if path.profile.interface is not None:
-        described[HARDWARE[0]] = interfaces.describe(path.initiator, path.initiator_iface)
-    if path.profile.interface is not None and path.sees_target:
-        described[HARDWARE[1]] = interfaces.describe(path.target, path.target_iface)
-    return described
+        ends = {
+            host: (name, iface)
+            for name, (_, host, iface, *_) in zip(HARDWARE, links.ends(path), strict=False)
+        }
+        found = of_each([*ends], lambda host: interfaces.describe(host, ends[host][1]))
+        reported |= {name: each for (name, _), each in zip(ends.values(), found, strict=True)}
+    return reported
 
 
 def _hardware(described: dict[str, object]) -> list[dict[str, object]]:

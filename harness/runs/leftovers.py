@@ -5,9 +5,10 @@ This checks that everything that claims to be undone really is.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
-from harness.hosts import Host
+from harness.hosts import Host, of_each
 from harness.hosts.footprint import search
 from harness.hosts.journal import Journal
 from harness.model import Plan
@@ -42,11 +43,14 @@ def tell(journal: Journal, hosts: Iterable[Host], plan: Plan, paths: Sequence[Li
     script = SCRIPT if is_shared else ON_LINKS_OF_ITS_OWN
     if not is_shared and not any(column.protection for column in plan.columns):
         paths = ()
-    found: list[str] = []
-    # Two hosts with one kernel see the same, so one of them is asked.
-    for host in {(host.kernel, host.netns): host for host in hosts}.values():
+
+    def find_on(host: Host) -> list[str]:
         try:
-            found += find(host, plan.tag, paths, script=script)
+            return find(host, plan.tag, paths, script=script)
         except HarnessError:
-            found.append(f"what is left on the {host.name} could not be seen")
+            return [f"what is left on the {host.name} could not be seen"]
+
+    # Two hosts with one kernel see the same, so one of them is asked.
+    different = {(host.kernel, host.netns): host for host in hosts}
+    found = itertools.chain.from_iterable(of_each([*different.values()], find_on))
     journal.leaks += dict.fromkeys(found)

@@ -216,6 +216,17 @@ def test_a_program_of_ours_is_a_fork_that_does_the_same(worker: Agent) -> None:
     assert worker.run(*ask)["stdout"] == cmdline, "no other interpreter was started"
 
 
+def test_a_function_of_a_program_is_called_without_a_process(worker: Agent) -> None:
+    source = (
+        "import os\ncalls = []\ndef look(word):\n    calls.append(word)\n    return [os.getpid(), *calls]\n"
+    )
+    for calls in (["a"], ["a", "b"]):  # the program is kept
+        answer = worker.ask("call", source=source, function="look", words=calls[-1:])
+        assert json.loads(answer["found"])[1:] == calls
+    assert json.loads(answer["found"])[0] == worker.process.pid
+    assert worker.ask("call", source=source + "look = int", function="look", words=["x"])["error"]
+
+
 def test_what_cannot_be_done_is_reported_and_the_agent_goes_on(worker: Agent) -> None:
     for do, fields in (
         ("run", {"argv": ["echo", "a\0b"], "timeout_s": 1}),

@@ -368,7 +368,7 @@ def test_a_lab_that_is_stopped_alone_is_seen_from_outside() -> None:
 
 def test_an_asking_process_that_was_stopped_concerns_all_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = iter([ZERO, after(2, idle_ns=4)])
-    machine = interference._Machine(host=World().host("nas"), names=("nas",), argv=())
+    machine = interference._Machine(host=World().host("nas"), names=("nas",), words=())
     monkeypatch.setattr(interference._Machine, "look", lambda _machine: next(looks))
     monkeypatch.setattr(Standstill, "tick", lambda still, *_: setattr(still, "total_ns", 3 * S))
     with OnMachines([machine]) as watching:

@@ -29,10 +29,13 @@ from harness.model import Status
 from harness.model.escape import printable
 from harness.model.lines import counted
 from harness.model.units import format_duration
-from harness.results.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Failed, Phase
+from harness.results.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Failed, Phase, Spent
 
 STYLES = {Status.OK: "green", Status.FAILED: "red", Status.SKIPPED: "yellow", Status.INVALID: "magenta"}
 
+
+TOLD = 0.01
+"""The least part of a run's time that its summary names."""
 
 BEGUN_S: ContextVar[float | None] = ContextVar("BEGUN_S", default=None)
 """When a command began that is one of several in this process; monotonic. None: with the process."""
@@ -57,6 +60,7 @@ class RunOutcome:
     ended_s: float = 0.0
     fio_ns: int = 0
     cells: dict[str, CellEnded] = field(default_factory=dict)
+    spent: Spent | None = None
     failure: Failed | None = None
     leaks: tuple[str, ...] = ()
     virtual_time: bool = False
@@ -89,6 +93,8 @@ class RunOutcome:
                 self.cells[event.key] = msgspec.structs.replace(
                     self.cells[event.key], status=Status.INVALID, reason=event.reason
                 )
+            case Spent():
+                self.spent = event
             case Failed():
                 self.failure = event
             case Ended():
@@ -107,6 +113,7 @@ class RunOutcome:
                 f"fio began {self.first_fio_s - self.started_s:.1f} s after the start and measured "
                 f"for {self.fio_ns / 1e9 / wall_s:.0%} of the whole time"
             )
+            lines += self._made_up(wall_s)
         disturbed = self.disturbed
         if disturbed:
             worst, key = max(disturbed, key=lambda found: found[0].share)
@@ -114,6 +121,17 @@ class RunOutcome:
             which = f"{cell}, repeat {repeat} ({worst.cause})"
             lines.append(f"{len(disturbed)} of {counted(total, what)} disturbed; worst: {which}")
         return lines
+
+    def _made_up(self, wall_s: float) -> list[str]:
+        """What the rest of the time went to: the largest part first, and none that is less than a percent."""
+        if self.spent is None:
+            return []
+        parts_s = dict(self.spent.parts_s)
+        parts_s["hosts, disk, end"] = wall_s - sum(parts_s.values())
+        if self.spent.of_fio in parts_s:
+            parts_s[self.spent.of_fio] -= self.fio_ns / 1e9
+        told = sorted(((s, part) for part, s in parts_s.items() if s >= TOLD * wall_s), reverse=True)
+        return ["the rest: " + ", ".join(f"{part} {format_duration(s)}" for s, part in told)] if told else []
 
 
 @contextlib.contextmanager

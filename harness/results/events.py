@@ -55,6 +55,13 @@ class CellWithdrawn(msgspec.Struct, frozen=True, tag_field="event", tag="cell-wi
     reason: str
 
 
+class Spent(msgspec.Struct, frozen=True, tag_field="event", tag="spent"):
+    """Seconds of a run's parts, by what they went to; ``of_fio`` is the part within which fio measured."""
+
+    parts_s: dict[str, float]
+    of_fio: str
+
+
 class Failed(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):
     """The run as a whole cannot go on."""
 
@@ -74,7 +81,7 @@ def ago_s(unix_s: float) -> float:
     return max(0.0, time.time() - unix_s)
 
 
-Event = Phase | CellStarted | CellEnded | CellWithdrawn | Failed | Ended
+Event = Phase | CellStarted | CellEnded | CellWithdrawn | Spent | Failed | Ended
 Emit = Callable[[Event], None]
 
 

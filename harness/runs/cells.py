@@ -60,10 +60,10 @@ from harness.parse.jobfile import (
 )
 from harness.probes import cipher, echo, judged, throughput
 from harness.results import bandwidth_series
-from harness.results.events import TAKING_DOWN, CellEnded, CellStarted, CellWithdrawn, Phase, ago_s
+from harness.results.events import TAKING_DOWN, CellEnded, CellStarted, CellWithdrawn, Phase, Spent, ago_s
 from harness.results.knee import trial_s
 from harness.results.machine import MACHINE, TOOLS
-from harness.runs import calibration, fio_startup, measure, reread
+from harness.runs import calibration, fio_startup, measure, reread, spent
 from harness.runs.columns import ColumnPath
 from harness.runs.composer import Composer
 from harness.runs.measure import Nexus
@@ -145,6 +145,7 @@ class CellComposer(Composer):
         self._reread: Reread | None = None
         self._commanded: set[tuple[Column, int]] = set()
         self._is_filled = False
+        self._spent = spent.Spent(is_virtual=self.plan.setting.is_virtual)
 
     def refuse_storage(self) -> None:
         """DeviceRefused if the storage belongs to somebody else, before anything is brought up."""
@@ -170,30 +171,39 @@ class CellComposer(Composer):
 
         Raises HarnessError only if the run as a whole cannot go on.
         """
-        with self.shared():
-            number = 0
-            for order, cell in schedule:
-                if schedule.is_again(cell) and not self._patience.await_calm():
-                    schedule.give_up()
-                    continue
-                number += 1
-                self.emit(CellStarted(cell.key, number, number - 1 + schedule.expected))
-                record = self.record(cell, order)
-                schedule.take(record)
-                self.emit(
-                    CellEnded(
-                        cell.key,
-                        record.status,
-                        record.reason,
-                        record.fio_ns,
-                        ago_s(record.started_unix_s),
-                        disturbance.described(record),
-                        sum(io.bytes_per_s for io in (record.read, record.write) if io is not None) or None,
+        try:
+            with self.shared():
+                number = 0
+                for order, cell in schedule:
+                    if schedule.is_again(cell) and not self._await_calm():
+                        schedule.give_up()
+                        continue
+                    number += 1
+                    self.emit(CellStarted(cell.key, number, number - 1 + schedule.expected))
+                    record = self.record(cell, order)
+                    schedule.take(record)
+                    self.emit(
+                        CellEnded(
+                            cell.key,
+                            record.status,
+                            record.reason,
+                            record.fio_ns,
+                            ago_s(record.started_unix_s),
+                            disturbance.described(record),
+                            sum(io.bytes_per_s for io in (record.read, record.write) if io is not None)
+                            or None,
+                        )
                     )
-                )
-                if self._lost is not None:
-                    raise self._lost
-            self.emit(TAKING_DOWN)
+                    if self._lost is not None:
+                        raise self._lost
+                self.emit(TAKING_DOWN)
+        finally:
+            if self._spent.parts_s:
+                self.emit(Spent(self._spent.parts_s, spent.CELLS))
+
+    def _await_calm(self) -> bool:
+        with self._spent.on(spent.OTHERS):
+            return self._patience.await_calm()
 
     def record(self, cell: Cell, order: int) -> Record:
         """Measure a cell and keep its record, which may be withdrawn until its column is taken down."""
@@ -349,7 +359,7 @@ class CellComposer(Composer):
         return Lun(serial=serial, kind=kind, path=storage.path, size_bytes=storage.size_bytes)
 
     def _close_columns(self) -> None:
-        with contextlib.ExitStack() as stack:
+        with self._spent.on(spent.COLUMNS_DOWN), contextlib.ExitStack() as stack:
             for column in self._columns.values():
                 stack.push(column.stack)
             self._columns.clear()
@@ -406,7 +416,8 @@ class CellComposer(Composer):
     def take_down(self, column: Column) -> None:
         """Take down a column that is up. The end of the run reports what could not be taken down."""
         try:
-            self._columns.pop(column).stack.close()
+            with self._spent.on(spent.COLUMNS_DOWN):
+                self._columns.pop(column).stack.close()
         except (HarnessError, OSError) as error:
             self.journal.leaks.append(f"column {column.label} was not taken down: {error}")
 
@@ -499,7 +510,8 @@ class CellComposer(Composer):
             stand_ins=plan.stand_ins,
         )
         try:
-            up = self.column(column)
+            with self._spent.on(spent.COLUMNS_UP):
+                up = self.column(column)
             self._kernel_messages()
             if up.nexuses:
                 first = up.nexuses[0]
@@ -508,9 +520,10 @@ class CellComposer(Composer):
                     record = msgspec.structs.replace(record, link_rate_bit_s=up.link.rate_bit_s)
             record = msgspec.structs.replace(record, reread=self._reread_of(up))
             self._recheck_device(up, job)
-            with self._charged(column, job):
+            with self._spent.on(spent.CELLS), self._charged(column, job):
                 record = self._measure(cell, job, up, record)
-            self._probe(cell, up, record)
+            with self._spent.on(spent.PROBES):
+                self._probe(cell, up, record)
         except RequirementError as error:
             record = msgspec.structs.replace(record, status=Status.SKIPPED, reason=str(error))
         except CellInvalid as error:

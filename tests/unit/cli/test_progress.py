@@ -13,7 +13,7 @@ from rich.console import Console
 from harness.analysis.disturbance import Disturbed
 from harness.cli.progress import bar, follow
 from harness.model import Status
-from harness.results.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Phase, ago_s
+from harness.results.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Phase, Spent, ago_s
 
 NAMES = ("[/b]", "[red]x[/red]", "[link=file:///x]", ":x:", "[@click=x]", "\\[/]", "\x1b[2J\x07", "\udcff")
 
@@ -60,6 +60,24 @@ def test_a_clock_that_is_set_during_a_run_changes_no_duration(monkeypatch: pytes
     back = summary_of_a_cell(5 * 10**8, lambda: ago_s(float(10**6)), started_s=90.5)
     assert back[0] == "1 measurement (1 ok) in 9.5 s"
     assert back[1].startswith("fio began 9.5 s after the start and measured for 5%")
+
+
+def test_the_summary_says_what_the_rest_of_the_time_went_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.cli.progress.time.monotonic", lambda: 500.0)
+
+    def run() -> Iterator[Event]:
+        yield CellEnded("a.r1", Status.OK, None, 9 * 10**9, 0.0)
+        yield Spent(
+            {"columns up": 120.0, "fio and proof": 109.0, "columns down": 43.0, "probes": 4.9},
+            "fio and proof",
+        )
+        yield Ended(())
+
+    outcome = follow(run(), cells=1, console=Console(file=io.StringIO()), started_s=0.0)
+    assert outcome.summary()[2] == (
+        "the rest: hosts, disk, end 3 min 43 s, columns up 2 min 0 s, fio and proof 1 min 40 s, "
+        "columns down 43 s"
+    )
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])

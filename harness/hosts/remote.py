@@ -509,6 +509,9 @@ class AgentHost(Host):
     def clock_offset_ns(self) -> int:
         return self.connection.ask("clock").offset_ns
 
+    def list_folder(self, path: str) -> list[str]:
+        return self.connection.ask("list", path=path).lines
+
     def call(self, room: str, program: str, function: str, *words: str) -> bytes:
         source = programs.source(room, program)
         return self.connection.ask("call", source=source, function=function, words=words).found.encode()

@@ -245,6 +245,9 @@ class Agent:
     def do_read(self, request: Message) -> Message:
         return {"texts": read_files(request["paths"])}
 
+    def do_list(self, request: Message) -> Message:
+        return {"lines": sorted(os.listdir(request["path"]))}  # noqa: PTH208 -- names are all that is asked
+
     def do_call(self, request: Message) -> Message:
         """Here and now, so it is for what only reads, and not for long."""
         program = self.programs.setdefault(request["source"], {"__name__": "called"})

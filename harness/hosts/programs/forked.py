@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import os
 import signal
 import sys
@@ -69,7 +70,8 @@ def _become(words: list[str], env: Mapping[str, str], text: Any) -> NoReturn:
 
 
 def _forget(env: Mapping[str, str]) -> None:
-    """Let go of what is the agent's: its signals, its environment, its files."""
+    """Let go of what is the agent's: its signals, its environment, its files, its objects."""
+    gc.freeze()  # else the collector would touch them all, and the kernel copy their pages
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as an interpreter does when it starts

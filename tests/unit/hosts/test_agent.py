@@ -216,6 +216,13 @@ def test_a_program_of_ours_is_a_fork_that_does_the_same(worker: Agent) -> None:
     assert worker.run(*ask)["stdout"] == cmdline, "no other interpreter was started"
 
 
+def test_a_folder_is_listed_without_a_process(worker: Agent, tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        (tmp_path / name).touch()
+    assert worker.ask("list", path=str(tmp_path))["lines"] == ["a", "b"]
+    assert "FileNotFoundError" in worker.ask("list", path=str(tmp_path / "c"))["error"]
+
+
 def test_a_function_of_a_program_is_called_without_a_process(worker: Agent) -> None:
     source = (
         "import os\ncalls = []\ndef look(word):\n    calls.append(word)\n    return [os.getpid(), *calls]\n"

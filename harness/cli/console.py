@@ -218,11 +218,14 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
         # No cell begins after that time, and each cell is measured at least once.
         least = duration.run_s(made, 1)
         times = [max(least, min(time_s, rule.max_s + duration.START_S)) for time_s in times]
+    of_fio = (
+        "" if rule or made.setting.is_virtual else f", fio {format_duration(round(duration.fio_s(made)))}"
+    )
     cells = str(block) if made.forecasts else f"{len(made.columns)} columns x {len(made.jobs)} workloads"
     to(
         f"cells:     {cells} x "
         f"{' to '.join(map(str, counts))} repeats = {' to '.join(str(block * count) for count in counts)}, "
-        f"about {' to '.join(dict.fromkeys(format_duration(round(time_s)) for time_s in times))}"
+        f"about {' to '.join(dict.fromkeys(format_duration(round(time_s)) for time_s in times))}{of_fio}"
     )
     if rule is not None:
         to(f"until:     the 95 % interval of a cell's median is within {100 * rule.width:g} % of it")

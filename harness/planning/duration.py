@@ -46,6 +46,11 @@ def run_s(plan: Plan, repeats: int | None = None) -> float:
     return left_s(plan, len(plan.places) * repeats, repeats)
 
 
+def fio_s(plan: Plan) -> float:
+    """How long fio measures in all the cells of a plan; in virtual time, of that."""
+    return len(plan.places) * plan.repeats * fmean(_fio_s(plan, job) for job in plan.jobs)
+
+
 def left_s(plan: Plan, cells: int, repeats: int | None = None) -> float:
     """How long a run takes that has so many cells left to measure; 0 for none.
 

@@ -224,7 +224,7 @@ def test_a_resumed_run_says_what_it_is_about_to_run(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "theirs")
     shutil.copytree(STORED, tmp_path / "theirs")
     shown = resumed(tmp_path, "--plan", ends=0).stdout.splitlines()
-    assert shown[-2].endswith("2 columns x 8 workloads x 2 repeats = 32, about 49 s")
+    assert shown[-2].endswith("2 columns x 8 workloads x 2 repeats = 32, about 49 s, fio 32 s")
     assert shown[-1] == "left:      26, about 42 s" and max(map(len, shown)) <= 80
 
 

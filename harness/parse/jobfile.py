@@ -243,10 +243,17 @@ _TABLE: tuple[tuple[_Check, str], ...] = (
     (_one_of("none", "strided"), "zonemode"),
     (
         _matching(
+            r"(random|zipf|pareto|normal|zoned|zoned_abs)(:[0-9.,:/]{1,245})?",
+            "random, zipf, pareto, normal, zoned or zoned_abs, with its numbers",
+        ),
+        "random_distribution",
+    ),
+    (
+        _matching(
             r"[A-Za-z0-9_.,:/%+][A-Za-z0-9_.,:/%+-]{0,254}", "only letters, digits and _ . , : / % + -"
         ),
         """
-        bssplit cmdprio_bssplit random_distribution percentage_random random_generator rw_sequencer rate_iops
+        bssplit cmdprio_bssplit percentage_random random_generator rw_sequencer rate_iops
         rate_iops_min rate_process latency_percentile io_submit_mode thinktime_blocks_type buffer_pattern
         verify verify_pattern cpus_allowed cpus_allowed_policy cpumask sync write_hint
         fadvise_hint dedupe_mode""",
@@ -326,13 +333,14 @@ def parse_jobs(
                 _check_ramp(name, section.options)
             if not section.refused:
                 jobs.append(_job(name, section.options, reading.became))
+    if not reading.has_sections:
+        with reading.at(text.count("\n") + 1):
+            raise UsageError(
+                "expected at least one section other than [global], found none",
+                hint="begin a job with its name in brackets, such as [rand-read-4k]",
+            )
     reading.require_none(source)
     reading.note_what_was_at_once()
-    if not jobs:
-        raise UsageError(
-            f"{source}: expected at least one section other than [global], found none",
-            hint="begin a job with its name in brackets, such as [rand-read-4k]",
-        )
     if notes is not None:
         # Everything of which the same is true in one sentence.
         notes += [f"{', '.join(what)}: {fate}" for fate, what in reading.fates.items()]
@@ -371,6 +379,7 @@ class _Reading:
     def __init__(self) -> None:
         self.sections: dict[str, _Section] = {}
         self.fates: dict[str, dict[str, None]] = {}
+        self.has_sections = False
         self._obstacles: dict[str, tuple[str | None, list[int]]] = {}
         self._shared = _Section(0)
         self._current: _Section | None = None
@@ -416,6 +425,7 @@ class _Reading:
         if line == "[global]":
             self._current = shared
             return
+        self.has_sections = True
         first = _section_name(line)
         # fio has any number of one name.
         further = (f"{first[:60]}-{count}" for count in itertools.count(2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -532,9 +533,11 @@ def _try_job_files(texts: Mapping[str, str]) -> None:
         done = parse(input=text)
         if done.status != 0:
             words = (done.stderr.strip() or done.stdout.strip()).splitlines()
+            # Last it says that the job is dropped, and of a typo what may be meant.
+            reasons = [line for line in words if not re.search("^Did you mean | dropped$", line)]
             refused.append(
                 UsageError(
-                    f"fio does not accept the workload {name}: {(words or ['it gave no reason'])[-1]}",
+                    f"fio does not accept the workload {name}: {'; '.join(reasons) or 'it gave no reason'}",
                     hint="`fio --cmdhelp=OPTION` explains an option",
                 )
             )

@@ -156,6 +156,7 @@ FORBIDDEN = """
     mem=mmap:/etc/passwd | iomem=mmapshared:/dev/sda | mem=cudamalloc | buffer_pattern='/etc/passwd' |
     verify_pattern='x' | include /etc/passwd | include=x | includes | client=host | server=x |
     trigger-file=x | ioengine=sg | ioengine=exec | ioengine=net | ioengine=external:./x.so | ioengine=./x.so |
+    random_distribution=x | random_distribution=sequence:2,0 |
     ioengine=libaio,x | ioengine=rbd | ioengine=null | program=id | hostname=x | rw=trim | rw=randtrim |
     rw=trimwrite | rw=READ | rw=readx | rw= | rw | rw=read:--1 | bs=${SIZE} | bs=$pagesize | bs=(4*1k) |
     bs=-4k | bs=0 | bs=4KiB | bs=4.5k | bs=1e3 | bs=nan | bs= | bs=, | bs=4k,4k,4k,4k |
@@ -340,9 +341,15 @@ def test_fio_reads_all_jobs_of_a_plan_at_once_and_the_one_that_it_refuses_is_nam
     (jobs,) = started
     assert re.findall(r"^\[(.*)\]$", jobs, re.MULTILINE) == [workload.name for workload in made.jobs]
     path = tmp_path / "own.fio"
-    path.write_text("[a]\nrw=read\n[b]\nrw=randread\nrandom_distribution=x\n[c]\nrw=write\n", "utf-8")
-    with pytest.raises(UsageError, match="fio does not accept the workload b: "):
+    path.write_text("[a]\nrw=read\n[b]\nrw=randread\nsqthread_poll\n[c]\nrw=write\n", "utf-8")
+    with pytest.raises(
+        UsageError, match=r"fio does not accept the workload b: Bad option <sqthread_poll> \("
+    ):
         make_plan(RunRequest(profile=str(path)))
+    path.write_text("[global]\nsqthread_poll\nregisterfiles\n[a]\n[b]\n", "utf-8")
+    error = refused(make_plan, RunRequest(profile=str(path)))
+    bad = "Bad option <sqthread_poll>; Bad option <registerfiles>"
+    assert error.obstacles == tuple(f"fio does not accept the workload {name}: {bad}" for name in "ab")
 
 
 LEFT_OUT = """
@@ -429,6 +436,9 @@ def test_all_obstacles_are_reported_at_once() -> None:
     # An option that is refused whatever its value is: to write the value would be in vain.
     for line, said in (("pool=${POOL}", "does not pass option 'pool' on"), ("uid=${ID}", "'uid' is refused")):
         assert said in refused(parse_jobs, f"[a]\n{line}\n", "f.fio").message
+    # A template has no section yet: that is one of them.
+    error = refused(parse_jobs, "[global]\nrw=RW\nbs=4k\n", "f.fio")
+    assert error.obstacles[1].endswith("expected at least one section other than [global], found none")
     many = "".join(f"x{number}=1\n" for number in range(60))
     error = refused(parse_jobs, f"[a]\n{many}", "f.fio")
     assert len(error.obstacles) == 51 and error.obstacles[-1] == "and 10 more"

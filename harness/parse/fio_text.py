@@ -21,7 +21,7 @@ import msgspec
 from harness.model import COMPLETION, Io, Job, Latency
 from harness.model.errors import UsageError
 from harness.parse.embedded import quote
-from harness.parse.figures import Printed, printed, rate_problem
+from harness.parse.figures import TOLERANCE, Printed, printed, rate_problem
 from harness.parse.fio import (
     MS_NS,
     NOT_SEPARATE,
@@ -194,7 +194,7 @@ def _job(
     options: _Options,
     version: tuple[int, int] | None,
 ) -> tuple[FioJob, str]:
-    """A job, or a group of jobs, and what was left out of its figures."""
+    """A job, or a group of jobs, and what was left out of its figures, or is odd about them."""
     key = block["name"], block["group"]
     its_own = {**options.get(key, {})}
     if its_own:
@@ -211,7 +211,10 @@ def _job(
             continue
         of_way = part[transfer.end() : following.start() if following else len(part)]
         count = int(issued[transfer["way"]]) if issued else 0
-        moved, problem = _moved(transfer, count, sizes.get(key, {}).get(transfer["way"]), version)
+        size_bytes = sizes.get(key, {}).get(transfer["way"])
+        moved, problem = _moved(transfer, count, size_bytes, version)
+        if size_bytes and moved > (1 + TOLERANCE) * count * size_bytes:
+            left_out = f"{transfer['way']}: {moved} bytes, but {count} blocks have only {count * size_bytes}"
         if problem:
             problems.append(f"{transfer['way']}: {problem}")
         runtime_ns = int(transfer["ms"]) * MS_NS

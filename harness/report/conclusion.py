@@ -200,7 +200,9 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
         if not found or self.is_disturbed:
             return ""
         goodput = self.most_mb_s
-        rates = " to ".join(dict.fromkeys(f"{rate:.3g}" for rate in (min(found), max(found))))
+        # Three digits, but without an exponent.
+        shown = (f"{rate:.3g}" if rate < 999.5 else f"{rate:.0f}" for rate in (min(found), max(found)))
+        rates = " to ".join(dict.fromkeys(shown))
         alone = [cell.evidence.one_at_a_time_mb_s for cell in self.cells]
         known = [most for most in alone if most is not None]
         is_alone = len(known) == len(alone)

@@ -109,6 +109,9 @@ def test_it_is_a_column_like_json_and_other_texts_are_told_as_what_they_are(tmp_
     done = harness("table", "error.json", cwd=tmp_path)
     assert done.returncode == 2 and "an output of fio, found a text that begins with 'fio: job" in done.stderr
     assert "restore" not in done.stderr
+    fast = NEW.replace("IOPS=85, BW=341KiB/s (349kB/s)(3410KiB", "IOPS=391k, BW=1526MiB/s (1600MB/s)(14.9GiB")
+    (tmp_path / "new.txt").write_text(fast.replace("total=851,", "total=3906250,"), encoding="utf-8")
+    assert ": 1600 MB/s" in harness("explain", "--summary", "new.txt", cwd=tmp_path).stdout
 
 
 def _again(text: str, pid: int, seconds: int) -> str:
@@ -196,6 +199,11 @@ def test_a_part_that_is_longer_than_the_whole_has_no_percentiles() -> None:
 def test_a_margin_of_a_mail_or_a_page_is_no_part_of_it(margin: str) -> None:
     quoted = "They measured:\n" + "".join(margin + line for line in NEW.splitlines(keepends=True))
     has(fio.parse(quoted), jobs=fio.parse(NEW).jobs, version="fio-3.28")
+
+
+def test_more_bytes_than_its_blocks_have_are_doubted() -> None:
+    odd = fio.parse(NEW.replace("total=163840,", "total=150000,")).warnings
+    assert odd == Says("read: 10737418240 bytes, but 150000 blocks have only 9830400000")
 
 
 def test_directions_that_are_one_figure_are_told() -> None:

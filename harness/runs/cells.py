@@ -145,7 +145,7 @@ class CellComposer(Composer):
         self._reread: Reread | None = None
         self._commanded: set[tuple[Column, int]] = set()
         self._is_filled = False
-        self._spent = spent.Spent(is_virtual=self.plan.setting.is_virtual)
+        self._spent = spent.Stopwatch(is_virtual=self.plan.setting.is_virtual)
 
     def refuse_storage(self) -> None:
         """DeviceRefused if the storage belongs to somebody else, before anything is brought up."""

@@ -12,7 +12,7 @@ CELLS = "fio's start, proof, counters"
 PROBES, OTHERS = "probes", "waiting for other programs"
 
 
-class Spent:
+class Stopwatch:
     """Seconds of each part of a run. What is a part of its own within another one counts for itself only.
 
     In virtual time nothing is counted: there each look at the clock takes a moment, and would change the run.

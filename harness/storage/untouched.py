@@ -11,6 +11,8 @@ rules once more, and reads of the disk, next to what is measured then. ``:=`` is
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from harness.hosts import Host
@@ -60,7 +62,7 @@ class UdevRule(msgspec.Struct, frozen=True):
 
     def acquire(self, host: Host) -> None:
         text = (UNWATCHED if self.is_own else READ_ONLY).format(
-            name=self.name.replace("-", "_"), match=self.match
+            name=re.sub(r"\W", "_", self.name), match=self.match
         )
         host.run(["sh", "-euc", MAKE, "sh", self.path], input=text)
 

@@ -111,7 +111,7 @@ class NbdSides(Shared):
         remove = step("initiator", "disconnect", backend=backend)
         refused = f"no NBD connection to {addresses.at_port(wanted.address, wanted.port)}"
         connection = Made(backend, "NbdConnection", make, remove, refused)
-        name = f"harness-{self.sides.tag}-nbd-{wanted.number}"
+        name = f"harness-{self.sides.tag}-nbd-{wanted.name}"
         return (self.sides.udev_rule(name, f'KERNEL=="nbd*", ATTRS{{backend}}=="{backend}"'), connection)
 
     def session(self, host: Host, wanted: Export) -> Session:

@@ -171,7 +171,7 @@ class NvmeSides(Shared):
         remove = step("initiator", "disconnect", **names)
         refused = f"no NVMe/TCP connection to {addresses.at_port(wanted.address, wanted.port)}"
         rule = self.sides.udev_rule(
-            f"harness-{self.sides.tag}-nvme-{wanted.number}", f'ATTRS{{subsysnqn}}=="{name}"'
+            f"harness-{self.sides.tag}-nvme-{wanted.name}", f'ATTRS{{subsysnqn}}=="{name}"'
         )
         return (rule, *self._keys(wanted), Made(name, "NvmeController", make, remove, refused))
 

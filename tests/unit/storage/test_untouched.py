@@ -12,6 +12,8 @@ import pytest
 from harness.hosts.unseen import Unseen
 from harness.model import BackingKind, ReachedTarget
 from harness.storage.iscsi.transport import IscsiSides
+from harness.storage.nbd.transport import NbdSides
+from harness.storage.nvme.transport import NvmeSides
 from harness.storage.transport import Lun
 from harness.storage.untouched import MAKE, REMOVE, UdevRule
 from tests.unit.fakes import World
@@ -27,7 +29,7 @@ def text(rule: UdevRule) -> str:
 
 def test_every_jump_has_its_end_and_nothing_else_is_looked_at() -> None:
     lines = text(UdevRule("harness-beef-192.0.2.1-3260", 'KERNELS=="session[0-9]*"')).splitlines()
-    end = "harness_beef_192.0.2.1_3260_end"
+    end = "harness_beef_192_0_2_1_3260_end"
     assert {*re.findall(r'GOTO="(.*?)"', "".join(lines))} == {end} and lines[-1] == f'LABEL="{end}"'
     closes = 'ACTION=="add", PROGRAM=="/bin/sh -c \'blockdev --setro $devnode\'"'
     assert lines.index(f'ENV{{HARNESS_READS}}!="1", GOTO="{end}"') < lines.index(closes)
@@ -63,3 +65,12 @@ def test_it_stands_before_the_login_to_somebody_else_s_target() -> None:
     rule, session = sides_up.connections(wanted(world, lun=lun, target=Unseen(), **theirs))
     assert isinstance(rule, UdevRule) and not isinstance(session, UdevRule)
     assert f'-qxF {rule.name} /sys/class/iscsi_session/%b/ifacename"' in rule.match
+
+
+@pytest.mark.parametrize("transport", ["nvme-tcp", "nbd"])
+def test_each_column_of_an_initiator_has_a_rule_of_its_own(transport: str) -> None:
+    """The first that goes down would take that of the others with it."""
+    world = World()
+    of = {"nvme-tcp": NvmeSides, "nbd": NbdSides}[transport](sides(world), nonce="n")
+    rules = {of.connections(wanted(world, name=name))[0].path for name in ("wired.off", "wired.aes128gcm16")}
+    assert len(rules) == 2

@@ -49,7 +49,12 @@ def schema(name: str) -> dict[str, Any]:
             for field, about in definition.get("properties", {}).items():
                 if meaning := [each for each in _SENTENCE.split(said) if f"`{field}`" in each]:
                     about["description"] = " ".join(meaning)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **_portable(found)}
+    is_stored = made in (Plan, Record, ProbeRecord)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": title,
+        **_portable(found, is_stored=is_stored),
+    }
 
 
 _SENTENCE = re.compile(r"(?<=\.) (?=[A-Z`])")
@@ -60,15 +65,19 @@ def _for_json(docstring: str) -> str:
     return re.sub(r"\bNone\b", "null", " ".join(docstring.replace("``", "`").split()))
 
 
-def _portable(found: Any) -> Any:
-    """The same with patterns that not only Python knows: ECMA 262 has no such end of a text."""
+def _portable(found: Any, *, is_stored: bool) -> Any:
+    """The same with patterns that not only Python knows: ECMA 262 has no such end of a text. What is printed
+    has none: of others' outputs of fio it has their files' names."""
     if isinstance(found, list):
-        return [_portable(each) for each in found]
+        return [_portable(each, is_stored=is_stored) for each in found]
     if not isinstance(found, dict):
         return found
-    made = {key: _portable(each) for key, each in found.items()}
+    made = {key: _portable(each, is_stored=is_stored) for key, each in found.items()}
     pattern = made.get("pattern")  # or a field of this name
-    return made | {"pattern": pattern.replace(r"\Z", "$")} if isinstance(pattern, str) else made
+    if not isinstance(pattern, str):
+        return made
+    kept = {key: each for key, each in made.items() if key not in ("pattern", "title")}
+    return made | {"pattern": pattern.replace(r"\Z", "$")} if is_stored else kept
 
 
 def tables() -> str:

@@ -17,6 +17,7 @@ import msgspec
 
 from harness.model import Plan, Setting, Status
 from harness.model.telemetry import Others
+from harness.model.texts import Prose
 
 THRESHOLD = 0.10
 """A measurement of which other programs took a larger part is disturbed. So an unmarked figure is within 15 %
@@ -61,7 +62,7 @@ class Disturbed(msgspec.Struct, frozen=True):
     """The part of a measurement that other programs took, and who took it, in words."""
 
     share: float
-    cause: str
+    cause: Prose
 
 
 class Core(msgspec.Struct, frozen=True, kw_only=True):

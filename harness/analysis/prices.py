@@ -19,6 +19,7 @@ import msgspec
 
 from harness.analysis import cholesky
 from harness.analysis.response import COVERED
+from harness.model.texts import Line, Name, Parameter, Part
 
 VERSION = 1
 """Of the file."""
@@ -26,8 +27,6 @@ VERSION = 1
 LARGEST_NS = 1e12
 
 Nanoseconds = Annotated[float, msgspec.Meta(ge=0, le=LARGEST_NS)]
-Line = Annotated[str, msgspec.Meta(max_length=200)]
-Part = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 
 
 class Whose(enum.StrEnum):
@@ -110,7 +109,7 @@ class PriceList(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ``cores`` counts those of each end's kernel. ``drivers`` are those of the ciphers, by protection.
     """
 
-    name: str
+    name: Name
     version: int
     title: Line
     processor: Line = ""
@@ -118,8 +117,8 @@ class PriceList(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     cores: int = 1
     governor: Line = ""
     measured: Line = ""
-    drivers: dict[Part, Line] = {}
-    sessions: dict[Part, dict[Part, Annotated[int, msgspec.Meta(ge=-1, le=2**53)]]] = {}
+    drivers: dict[Name, Line] = {}
+    sessions: dict[Name, dict[Parameter, Annotated[int, msgspec.Meta(ge=-1, le=2**53)]]] = {}
     fit: Fit | None = None
     prices: tuple[Price, ...] = ()
 

@@ -82,8 +82,9 @@ def _flag(name: str, option: Option) -> str:
 
 def _fields(request: type[msgspec.Struct]) -> Iterator[tuple[str, Any, Option]]:
     """Name, type and declaration of each field that is typed, in the order of ``PANELS``."""
-    hints = get_type_hints(request, include_extras=True).items()
-    found = [(name, *get_args(hint)) for name, hint in hints if get_origin(hint) is Annotated]
+    plain, hints = get_type_hints(request), get_type_hints(request, include_extras=True)
+    last = {name: get_args(hint)[-1] for name, hint in hints.items() if get_origin(hint) is Annotated}
+    found = [(name, plain[name], option) for name, option in last.items() if isinstance(option, Option)]
     yield from sorted(found, key=lambda field: PANELS.index(field[2].panel))
 
 

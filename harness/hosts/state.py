@@ -17,14 +17,15 @@ import msgspec
 
 from harness.hosts.programs import here
 from harness.model.errors import BusyError, RequirementError
+from harness.model.texts import Prose
 
 
 class Owner(msgspec.Struct, frozen=True):
     """The holder of the testbed."""
 
     pid: int
-    run_id: str
-    since: str
+    run_id: Prose
+    since: Prose
 
 
 class NotOwn(RequirementError):

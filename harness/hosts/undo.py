@@ -14,6 +14,7 @@ import msgspec
 
 from harness.hosts.runner import Completed
 from harness.model.errors import HarnessError, HostLost
+from harness.model.texts import Argument, Prose
 
 
 class UndoStep(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -22,9 +23,9 @@ class UndoStep(msgspec.Struct, frozen=True, omit_defaults=True):
     It also succeeds if its standard error contains one of ``absent``: then there was nothing to undo.
     """
 
-    argv: tuple[str, ...]
-    input: str = ""
-    absent: tuple[str, ...] = ()
+    argv: tuple[Argument, ...]
+    input: Prose = ""
+    absent: tuple[Prose, ...] = ()
 
 
 class UndoEntry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -33,9 +34,9 @@ class UndoEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     A ``lasting`` entry lies on a disk, and a reboot does not end it.
     """
 
-    what: str
+    what: Prose
     steps: tuple[UndoStep, ...]
-    netns: str | None = None
+    netns: Argument | None = None
     lasting: bool = False
 
 

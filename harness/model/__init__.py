@@ -18,6 +18,37 @@ from harness.model.protections import PROTECTIONS, protocol
 from harness.model.ranges import Amount, Count, Figure, Size
 from harness.model.reread import Reread
 from harness.model.telemetry import Others, Telemetry
+from harness.model.texts import (
+    AbsolutePath,
+    Algorithm,
+    Commit,
+    FilePath,
+    FioOption,
+    FioValue,
+    HopAddress,
+    Identity,
+    IkeWord,
+    InterfaceName,
+    IpAddress,
+    KernelKey,
+    KernelRelease,
+    Label,
+    Line,
+    MachineAddress,
+    Name,
+    NameOrNone,
+    Parameter,
+    ParameterValue,
+    Percentile,
+    Portal,
+    PortalOrNone,
+    PriceListId,
+    Prose,
+    RunFile,
+    TargetName,
+    UserName,
+    VersionNumber,
+)
 
 SCHEMA_VERSION = 4
 """Version of the records below; a reader refuses records of a later version."""
@@ -142,9 +173,9 @@ class OtherKernel(msgspec.Struct, frozen=True, kw_only=True):
     ``commit`` is the one that a git tree was at when it was built (``-dirty``: and changed), else empty.
     """
 
-    key: str
-    release: str
-    commit: str = ""
+    key: KernelKey
+    release: KernelRelease
+    commit: Commit = ""
 
     @property
     def name(self) -> str:
@@ -186,13 +217,13 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     testbed: TestbedKind
-    source: str = HARNESS_SOURCE
+    source: Name = HARNESS_SOURCE
     clock: Clock = Clock.REAL
     lab_kernel: LabKernel | None = None
     other_kernel: OtherKernel | None = None
     ciphers: Ciphers | None = None
-    disk: str = ""
-    predicted_from: str = ""
+    disk: NameOrNone = ""
+    predicted_from: PriceListId = ""
 
     @property
     def is_harness(self) -> bool:
@@ -297,7 +328,9 @@ KERNEL_TARGETS = (ISCSI, NVME_TCP)
 
 DEFAULT_TRANSPORT = ISCSI
 
-TransportName = Annotated[str, msgspec.Meta(pattern=rf"^(?:{'|'.join(TRANSPORTS)})\Z")]
+TransportName = Annotated[
+    str, msgspec.Meta(title=f"one of {', '.join(TRANSPORTS)}", pattern=rf"^(?:{'|'.join(TRANSPORTS)})\Z")
+]
 """For what is read: no later code looks for a transport that there is not."""
 
 UNENCRYPTED = "not encrypted"
@@ -347,7 +380,7 @@ class OpenFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     the controller, and ``cpu_percent`` how much of that processor it has, None: one that takes no time.
     """
 
-    controller: str
+    controller: Name
     flows: bool = False
     rate_bit_s: int | None = None
     delay_us: float = 0.0
@@ -399,11 +432,11 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     written only where it is IPv6's, as ``ip``: without it a link is what it was before there were two.
     """
 
-    name: str
-    title: str
+    name: Name
+    title: Prose
     emulated: bool
-    description: str = ""
-    source: str = ""
+    description: Prose = ""
+    source: Prose = ""
     rate_bit_s: int | None = None
     delay_us: float = 0.0
     jitter_us: float = 0.0
@@ -415,9 +448,9 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     queue_packets: int | None = None
     radio: Standard | None = None
     hops: Hops | None = None
-    interface: str | None = None
-    portal: str | None = None
-    base: str = ""
+    interface: InterfaceName | None = None
+    portal: IpAddress | None = None
+    base: NameOrNone = ""
     family: Literal[6] | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="ip")
 
     @property
@@ -440,14 +473,14 @@ class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     super-packets (``harness/protection/ipsec/offload.py``).
     """
 
-    name: str
-    title: str
-    esp: str
-    ike: str
-    kernel_algorithms: tuple[str, ...]
+    name: Name
+    title: Prose
+    esp: IkeWord
+    ike: IkeWord
+    kernel_algorithms: tuple[Algorithm, ...]
     encrypts: bool = True
-    description: str = ""
-    charon_plugins: tuple[str, ...] = ()
+    description: Prose = ""
+    charon_plugins: tuple[IkeWord, ...] = ()
     segmentation_offload: bool = False
 
 
@@ -484,10 +517,10 @@ class DiskProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     With neither ``flash`` nor ``moving`` it is memory that takes no time of its own.
     """
 
-    name: str
-    title: str
-    description: str = ""
-    source: str = ""
+    name: Name
+    title: Prose
+    description: Prose = ""
+    source: Prose = ""
     flash: Flash | None = None
     moving: MovingParts | None = None
 
@@ -495,8 +528,8 @@ class DiskProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """One section of a fio job file: its name, and the merged options of [global] and section."""
 
-    name: str
-    options: tuple[tuple[str, str | None], ...]
+    name: Name
+    options: tuple[tuple[FioOption, FioValue | None], ...]
 
 
 def block_word(size_bytes: int) -> str:
@@ -515,7 +548,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     times (an open loop), whatever became of those before, and latency counts from these times.
     """
 
-    name: str
+    name: Name
     direction: Literal["read", "write", "both"] | None = None
     pattern: Literal["sequential", "random"] | None = None
     block_bytes: Size | None = None
@@ -549,8 +582,8 @@ class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True
     ``mode`` is None without ESP.
     """
 
-    link: str
-    protection: tuple[str, ...] = ()
+    link: Name
+    protection: tuple[Name, ...] = ()
     transport: TransportName | None = DEFAULT_TRANSPORT
     initiators: Count = 1
     ip: Family = IPV4
@@ -647,8 +680,8 @@ class Backing(msgspec.Struct, frozen=True, kw_only=True):
     kind: BackingKind
     size_bytes: int
     offset_bytes: int = 0
-    path: str | None = None
-    destroy: str | None = None
+    path: AbsolutePath | None = None
+    destroy: Identity | None = None
 
     @property
     def end_bytes(self) -> int:
@@ -668,15 +701,15 @@ class ReachedTarget(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     transport: TransportName
-    typed: str
-    address: str
+    typed: Portal
+    address: IpAddress
     port: int
-    login: str = ""
-    name: str
+    login: PortalOrNone = ""
+    name: TargetName
     lun: int = 0
-    wwid: str = ""
-    chap_user: str = ""
-    swanctl: str = ""
+    wwid: Identity = ""
+    chap_user: UserName = ""
+    swanctl: FilePath = ""
 
     @property
     def is_export(self) -> bool:
@@ -702,9 +735,9 @@ class AttachedVolume(msgspec.Struct, frozen=True, kw_only=True):
     the run and removed again; everything else is only read, unless there is consent to lose what is on it.
     ``filesystem`` is that of a file whose storage is another machine's."""
 
-    path: str
-    title: str
-    identity: str = ""
+    path: AbsolutePath
+    title: Prose
+    identity: Identity = ""
     is_new: bool = False
     filesystem: FileSystem | None = None
 
@@ -741,8 +774,8 @@ class Machines(msgspec.Struct, frozen=True, kw_only=True):
     """Real machines: ``local`` or ``ssh://[USER@]HOST[:PORT]`` for each; see ``parse.hosts``. Without
     ``target`` of that only the portal is known (``Storage.reached``), or there is none."""
 
-    target: str | None
-    initiators: tuple[str, ...]
+    target: MachineAddress | None
+    initiators: tuple[MachineAddress, ...]
 
 
 class Cell(msgspec.Struct, frozen=True, order=True):
@@ -773,7 +806,7 @@ class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
 class Goal(msgspec.Struct, frozen=True):
     """What latency may be at most: ``of`` is ``mean`` or a percentile, as ``p99.9``."""
 
-    of: str
+    of: Percentile
     at_most_ns: Count
 
 
@@ -785,7 +818,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     With ``goals`` it looks for the highest loads that meet them (``results.knee``), over no axis.
     """
 
-    over: tuple[str, ...] = ()
+    over: tuple[Name, ...] = ()
     error: float = 0.05
     max_s: float | None = None
     goals: tuple[Goal, ...] = ()
@@ -823,12 +856,12 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     ``most_mb_s``, all in 10^6 bytes per second.
     """
 
-    run_id: str
+    run_id: Name
     step: ChangeStep
     column: Column
-    workload: str
+    workload: Name
     changed_column: Column
-    changed_workload: str
+    changed_workload: Name
     before_mb_s: Figure
     said_mb_s: Figure
     least_mb_s: Figure
@@ -871,35 +904,35 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ipsec/aes128gcm16.toml``.
     """
 
-    run_id: str
+    run_id: Name
     setting: Setting
     columns: tuple[Column, ...]
     jobs: tuple[Job, ...]
     repeats: int
     seed: int
     storage: Storage
-    links: dict[str, LinkProfile]
-    proposals: dict[str, Proposal]
+    links: dict[Name, LinkProfile]
+    proposals: dict[Name, Proposal]
     ike_auth: IkeAuth = IkeAuth.PSK
     machines: Machines | None = None
-    hops: tuple[str, ...] = ()
+    hops: tuple[HopAddress, ...] = ()
     wifi_security: Security = Security.WPA2
-    iscsi: dict[str, str] = {}
-    nvme: dict[str, str] = {}
+    iscsi: dict[Parameter, ParameterValue] = {}
+    nvme: dict[Parameter, ParameterValue] = {}
     probes: bool = False
     probes_paths: bool = True
     probing: tuple[Probe, ...] = ()
-    profile: str = "document"
-    notes: tuple[str, ...] = ()
-    stand_ins: tuple[str, ...] = ()
+    profile: FilePath = "document"
+    notes: tuple[Prose, ...] = ()
+    stand_ins: tuple[Prose, ...] = ()
     runtime_s: float | None = None
     stop: StoppingRule | None = None
     sweep: Sweep | None = None
     forecasts: tuple[Forecast, ...] = ()
-    charges: dict[str, dict[str, Charges]] = {}
+    charges: dict[Label, dict[Line, Charges]] = {}
     retries: int = 2
     created_unix_s: float = 0.0
-    harness_version: str = ""
+    harness_version: VersionNumber = ""
     schema: int = SCHEMA_VERSION
 
     @property
@@ -1016,8 +1049,8 @@ class AirProof(msgspec.Struct, frozen=True, kw_only=True):
     ``clear_frames`` others (it looks at all).
     """
 
-    key_management: str
-    cipher: str
+    key_management: Prose
+    cipher: Prose
     station_bytes_initiator: Count
     station_bytes_target: Count
     protected_frames_sampled: Count
@@ -1074,16 +1107,16 @@ class WifiState(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     unix_s: Amount
-    bssid: str | None = None
-    ssid: str | None = None
+    bssid: Prose | None = None
+    ssid: Prose | None = None
     frequency_mhz: Amount | None = None
     channel: Count | None = None
     width_mhz: Count | None = None
     signal_dbm: Figure | None = None
     tx_bit_s: Amount | None = None
-    tx_mode: str | None = None
+    tx_mode: Prose | None = None
     rx_bit_s: Amount | None = None
-    rx_mode: str | None = None
+    rx_mode: Prose | None = None
 
 
 class ClientPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -1092,9 +1125,9 @@ class ClientPart(msgspec.Struct, frozen=True, kw_only=True):
     ``started_unix_s`` is when its fio began to do I/O.
     """
 
-    initiator: str
+    initiator: Name
     status: Status
-    reason: str | None = None
+    reason: Prose | None = None
     read: Io | None = None
     write: Io | None = None
     started_unix_s: Amount | None = None
@@ -1123,15 +1156,15 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     ``stand_ins`` are those of its plan.
     """
 
-    run_id: str
+    run_id: Name
     setting: Setting
     column: Column
     workload: Workload
     repeat: Count
     order: Count
     status: Status
-    reason: str | None = None
-    warnings: tuple[str, ...] = ()
+    reason: Prose | None = None
+    warnings: tuple[Prose, ...] = ()
     read: Io | None = None
     write: Io | None = None
     sync_latency: Latency | None = None
@@ -1139,18 +1172,18 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     wall_ns: Count = 0
     fio_ns: Count = 0
     emulated: bool = False
-    link_title: str = ""
+    link_title: Prose = ""
     link_rate_bit_s: Size | None = None
     encrypts: bool | None = None
     proof: Proof | None = None
-    session: dict[str, str] = {}
-    agreed: dict[str, dict[str, str]] = {}
-    raw: tuple[str, ...] = ()
+    session: dict[Prose, Prose] = {}
+    agreed: dict[Name, dict[Prose, Prose]] = {}
+    raw: tuple[RunFile, ...] = ()
     clients: tuple[ClientPart, ...] = ()
     wifi: tuple[WifiState, ...] = ()
     telemetry: Telemetry | None = None
     reread: Reread | None = None
-    stand_ins: tuple[str, ...] = ()
+    stand_ins: tuple[Prose, ...] = ()
     schema: int = SCHEMA_VERSION
 
     @property

@@ -18,6 +18,7 @@ from harness.model.errors import UsageError
 from harness.model.histogram import Histogram
 from harness.model.ranges import Amount, Count
 from harness.model.telemetry import RoundTrips
+from harness.model.texts import Algorithm, Name, Prose
 from harness.model.units import shown
 
 LONGEST_S = 3600
@@ -363,8 +364,8 @@ class PacketRateFigures(msgspec.Struct, frozen=True, kw_only=True, tag="packet-r
 class HopRate(msgspec.Struct, frozen=True, kw_only=True):
     """What left a hop by one interface, or reached the target by its own."""
 
-    host: str
-    interface: str
+    host: Name
+    interface: Prose
     packets_per_s: Amount
 
 
@@ -536,9 +537,9 @@ class KernelCipher(msgspec.Struct, frozen=True, kw_only=True):
     long, because other programs used the machine.
     """
 
-    ends: tuple[str, ...]
+    ends: tuple[Name, ...]
     cores: Count
-    driver: str
+    driver: Prose
     turns: Count
     stretch: Amount
     encrypt: CipherTimes
@@ -561,7 +562,7 @@ class Cipher(ProbeKind, frozen=True, kw_only=True, tag="cipher"):
 
     SENDS = False
 
-    algorithms: tuple[str, ...]
+    algorithms: tuple[Algorithm, ...]
     key_bits: Count | None = None
 
     @property

@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 
 from harness.model.ranges import Amount, Count
+from harness.model.texts import Name, Prose
 from harness.model.units import format_ns
 
 
@@ -52,7 +53,7 @@ class ProcessorUse(msgspec.Struct, frozen=True, kw_only=True):
     RAPL (Documentation/power/powercap) or an energy counter of hwmon.
     """
 
-    hosts: tuple[str, ...]
+    hosts: tuple[Name, ...]
     wall_ns: Count
     cores: Count
     busy: Amount | None = None
@@ -80,8 +81,8 @@ class InterfaceUse(msgspec.Struct, frozen=True, kw_only=True):
     For initiators and target these are the path's interfaces, for hops all interfaces that counted anything.
     """
 
-    host: str
-    interface: str
+    host: Name
+    interface: Prose
     rx_bytes: Count
     tx_bytes: Count
     rx_packets: Count
@@ -100,7 +101,7 @@ class TcpUse(msgspec.Struct, frozen=True, kw_only=True):
     most that it lets the other end send at once.
     """
 
-    host: str
+    host: Name
     sent_bytes: Count
     received_bytes: Count
     retransmitted_bytes: Count
@@ -128,7 +129,7 @@ class Others(msgspec.Struct, frozen=True, kw_only=True):
     With ``taken`` unknown, it is for how long nobody watched.
     """
 
-    hosts: tuple[str, ...]
+    hosts: tuple[Name, ...]
     wall_ns: Count
     cores: Count
     taken: Amount | None = None
@@ -157,14 +158,14 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     round_trips: RoundTrips | None = None
-    no_round_trips: str | None = None
+    no_round_trips: Prose | None = None
     emulation_round_trip_ns: Amount | None = None
     processors: tuple[ProcessorUse, ...] = ()
     interfaces: tuple[InterfaceUse, ...] = ()
     others: tuple[Others, ...] = ()
     tcp: tuple[TcpUse, ...] = ()
     commands: RoundTrips | None = None
-    lost_hops: dict[str, str] = {}
+    lost_hops: dict[Name, Prose] = {}
 
 
 class Unit(enum.Enum):

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from harness.model.errors import UsageError
 from harness.model.escape import printable
+from harness.model.texts import NAME
 
 LARGEST = 2**63 - 1
 """The largest size, in bytes, and the largest time, in nanoseconds: what a signed 64-bit integer holds."""
@@ -18,7 +19,7 @@ _SIZE = re.compile(_NUMBER + r" ?(?:([KMGTP]?)|([KMGTP])iB|B)", re.ASCII | re.IG
 _DECIMAL_SIZE = re.compile(_NUMBER + r" ?([KMGTP])B", re.ASCII | re.IGNORECASE)
 _RATE = re.compile(_NUMBER + r" ?([KMGT]?)(?:bit/s)?", re.ASCII | re.IGNORECASE)
 _DURATION = re.compile(_NUMBER + r" ?(us|ms|s|m|h|d)?")
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_NAME = re.compile(NAME)
 _SECONDS = {
     "us": Fraction(1, 1_000_000),
     "ms": Fraction(1, 1000),

@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import msgspec
 
+from harness.model import texts
 from harness.model.errors import Unreadable, UsageError
 from harness.model.escape import printable
 from harness.model.units import check_name, shown, unknown_name
@@ -211,7 +212,8 @@ class TomlFile:
         try:
             value = msgspec.convert({**data, **given}, cls)
         except msgspec.ValidationError as error:
-            reason, _, where = str(error).replace("`", "").partition(" - at $.")
+            words = texts.in_words(error, {**data, **given})
+            reason, _, where = words.replace("`", "").partition(" - at $.")
             missing = re.search(r"missing required field (\w+)", reason)
             key = missing[1] if missing else re.split(r"[.\[]", where)[0]
             hint = f"the documentation of {self.kind} files describes every key"

@@ -13,6 +13,7 @@ import msgspec
 from harness.model import LINK_LOCAL, Backing, BackingKind, LinkProfile, Plan, Storage
 from harness.model.errors import UsageError
 from harness.model.probing import NAMED, Probe, check
+from harness.model.texts import Name, Prose, Typed
 from harness.model.units import parse_duration_s, shown, unknown_name
 from harness.parse.files import TomlFile, read_text
 from harness.parse.profiles import data_folder, find
@@ -45,13 +46,13 @@ class ProbeProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ``view`` and ``reference`` are for ``harness table`` afterwards.
     """
 
-    title: str
-    source: str = ""
-    links: tuple[str, ...] = ()
-    ipsec: tuple[str, ...] = ("off",)
+    title: Prose
+    source: Prose = ""
+    links: tuple[Typed, ...] = ()
+    ipsec: tuple[Typed, ...] = ("off",)
     repeats: int = 1
-    view: str = "link"
-    reference: str | None = None
+    view: Name = "link"
+    reference: Name | None = None
     probe: tuple[Probe, ...] = ()
 
 

@@ -23,6 +23,7 @@ from harness.model import (
 )
 from harness.model.errors import UsageError
 from harness.model.protections import MADE, NESTING
+from harness.model.texts import FilePath, TargetName, Typed, UserName
 from harness.parse.files import TomlFile, read_text
 from harness.results.store import RESULTS
 from harness.testbeds import testbed
@@ -97,7 +98,7 @@ class PathRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Which paths are asked for, and where: what ``harness run`` and ``harness probe`` have in common."""
 
     links: Annotated[
-        tuple[str, ...],
+        tuple[Typed, ...],
         what(
             flag="--link",
             help="Of profiles/links/, or a file; wired:rate=2.5G,rtt=5ms. With --target "
@@ -107,17 +108,19 @@ class PathRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         ),
     ] = ()
     ipsec: Annotated[
-        tuple[str, ...], what(help="off, on (aes128gcm16), both, one of ipsec/.", default="both")
+        tuple[Typed, ...], what(help="off, on (aes128gcm16), both, one of ipsec/.", default="both")
     ] = ()
-    testbed: Annotated[str, lab(help="auto, lab, or host (this kernel; as root).", leads_out=True)] = AUTO
+    testbed: Annotated[Typed, lab(help="auto, lab, or host (this kernel; as root).", leads_out=True)] = AUTO
     kernels: Annotated[Kernels, lab(help="One for target and initiators, or one each.")] = Kernels.ONE
     virtual_time: Annotated[bool, lab(help="Simulated clock without processor time; own kernel.")] = False
     lab_kernel: Annotated[
-        str, lab(help="auto, debian, own (if it is built), or a key.", metavar="KERNEL")
+        Typed, lab(help="auto, debian, own (if it is built), or a key.", metavar="KERNEL")
     ] = AUTO
-    target: Annotated[str | None, machines(help="ssh://[USER@]HOST[:PORT], or local.", leads_out=True)] = None
+    target: Annotated[Typed | None, machines(help="ssh://[USER@]HOST[:PORT], or local.", leads_out=True)] = (
+        None
+    )
     initiators: Annotated[
-        tuple[str, ...],
+        tuple[Typed, ...],
         machines(
             flag="--initiator",
             help="As --target; several measure at once.",
@@ -126,7 +129,7 @@ class PathRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         ),
     ] = ()
     hops: Annotated[
-        tuple[str, ...],
+        tuple[Typed, ...],
         machines(flag="--hop", help="A router or switch between, to read its counters.", leads_out=True),
     ] = ()
     ip: Annotated[
@@ -137,7 +140,7 @@ class PathRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     )
     ipsec_mode: Annotated[IpsecMode, settings(help="ESP's.")] = IpsecMode.TRANSPORT
     auth: Annotated[IkeAuth, settings(help="IKE's.")] = IkeAuth.PSK
-    results: Annotated[str, run(metavar="FOLDER", help="Where results go.")] = RESULTS
+    results: Annotated[FilePath, run(metavar="FOLDER", help="Where results go.")] = RESULTS
 
 
 class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -148,7 +151,7 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     version: int = CONFIG_VERSION
     protect: Annotated[
-        tuple[str, ...],
+        tuple[Typed, ...],
         what(
             help=f"As --ipsec, and {', '.join(MADE)}; nested: "
             f"{NESTING[0][0]}+aes128gcm16. --portal: {SWANCTL}FILE.",
@@ -156,42 +159,44 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         ),
     ] = ()
     transports: Annotated[
-        tuple[str, ...],
+        tuple[Typed, ...],
         what(
             flag="--transport",
             help=f"What carries the disk: {', '.join(TRANSPORTS)}.",
             default=DEFAULT_TRANSPORT,
         ),
     ] = ()
-    profile: Annotated[str, what(help="Workloads: document, modern, a job file.")] = "document"
+    profile: Annotated[Typed, what(help="Workloads: document, modern, a job file.")] = "document"
     workloads: Annotated[
-        tuple[str, ...], what(flag="--workload", help="Only this workload of the profile.")
+        tuple[Typed, ...], what(flag="--workload", help="Only this workload of the profile.")
     ] = ()
     depths: Annotated[
-        tuple[str, ...],
+        tuple[Typed, ...],
         what(flag="--depth", help="I/Os in flight: 1,4,16. [profile's]"),
     ] = ()
-    blocks: Annotated[tuple[str, ...], what(flag="--block", help="Of an I/O: 4K,64K,256K. [profile's]")] = ()
-    numjobs: Annotated[tuple[str, ...], what(flag="--jobs", help="Of fio, at once: 1,4. [profile's]")] = ()
+    blocks: Annotated[
+        tuple[Typed, ...], what(flag="--block", help="Of an I/O: 4K,64K,256K. [profile's]")
+    ] = ()
+    numjobs: Annotated[tuple[Typed, ...], what(flag="--jobs", help="Of fio, at once: 1,4. [profile's]")] = ()
     repeats: Annotated[int, often(metavar="N", help="Measurements of a cell; --confidence: at least.")] = (
         REPEATS
     )
     confidence: Annotated[
-        str | None,
+        Typed | None,
         often(metavar="PERCENT", help="Repeat until 95 % intervals are within, e.g., 5%."),
     ] = None
     max_repeats: Annotated[
         int | None, often(help="With --confidence: at most.", default=str(DEFAULT_MAX_REPEATS))
     ] = None
     max_time: Annotated[
-        str | None, often(metavar="TIME", help="With --confidence: no repeat begins later, e.g. 30m.")
+        Typed | None, often(metavar="TIME", help="With --confidence: no repeat begins later, e.g. 30m.")
     ] = None
     retries: Annotated[int, often(help="How often a disturbed cell is measured again.")] = 2
     runtime: Annotated[
-        str | None, often(metavar="TIME", help="Of each cell, e.g. 5s.", default="profile's")
+        Typed | None, often(metavar="TIME", help="Of each cell, e.g. 5s.", default="profile's")
     ] = None
     backing: Annotated[
-        str | None,
+        Typed | None,
         storage(
             help="The target's: ramdisk, file, file:/PATH, block:/dev/NAME.",
             default="ramdisk; with --target file",
@@ -199,40 +204,41 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         ),
     ] = None
     size: Annotated[
-        str | None, storage(help="Of the volume, or a part: 1G, 1G..2G.", default=DEFAULT_SIZE)
+        Typed | None, storage(help="Of the volume, or a part: 1G, 1G..2G.", default=DEFAULT_SIZE)
     ] = None
     local_device: Annotated[
-        str | None, storage(help="The initiator's own, for the column local.", leads_out=True)
+        Typed | None, storage(help="The initiator's own, for the column local.", leads_out=True)
     ] = None
     destroy: Annotated[
-        tuple[str, ...],
+        tuple[Typed, ...],
         storage(metavar="DEVICE", help="Repeat its name: everything on it is overwritten.", leads_out=True),
     ] = ()
     shared_lun: Annotated[bool, machines(help="All initiators read one LUN, not one each.")] = False
     portal: Annotated[
-        str | None,
+        Typed | None,
         machines(metavar="HOST[:PORT]", help="A target that is only reached; reads alone.", leads_out=True),
     ] = None
     iqn: Annotated[
-        str | None, machines(metavar="NAME", help="Of its targets, this one. [the only one]", leads_out=True)
+        TargetName | None,
+        machines(metavar="NAME", help="Of its targets, this one. [the only one]", leads_out=True),
     ] = None
     lun: Annotated[
         int | None, machines(metavar="N", help="Of its disks, this one. [the only one]", leads_out=True)
     ] = None
     volume: Annotated[
-        str | None,
+        FilePath | None,
         machines(metavar="PATH", help="Attached already: a disk, a file, or a new file.", leads_out=True),
     ] = None
-    chap: Annotated[str | None, machines(metavar="USER", help="Log in there so.", leads_out=True)] = None
-    chap_secret: Annotated[str | None, machines(metavar="FILE", help="With the secret, else asked for.")] = (
-        None
-    )
+    chap: Annotated[UserName | None, machines(metavar="USER", help="Log in there so.", leads_out=True)] = None
+    chap_secret: Annotated[
+        FilePath | None, machines(metavar="FILE", help="With the secret, else asked for.")
+    ] = None
     priced: Annotated[
-        str | None, lab(metavar="PRICES", help="Virtual time by a price list: predicted figures.")
+        Typed | None, lab(metavar="PRICES", help="Virtual time by a price list: predicted figures.")
     ] = None
     lab_initiators: Annotated[int, lab(help="Their number: at most 64 (--kernels apart: 16).")] = 1
     disk: Annotated[
-        str | None,
+        Typed | None,
         storage(
             help="A modelled one: hdd-7200, sata-ssd, nvme, ram, or a file; own kernel.",
             default=f"none; in virtual time {DEFAULT_VIRTUAL_DISK}",
@@ -242,13 +248,13 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         Ciphers.MACHINE
     )
     iscsi: Annotated[
-        tuple[str, ...],
+        tuple[Typed, ...],
         settings(
             metavar="NAME=VALUE",
             help="Both ends must agree on it: MaxBurstLength=64K.",
         ),
     ] = ()
-    nvme: Annotated[tuple[str, ...], settings(metavar="NAME=VALUE", help="The same: queue_size=64.")] = ()
+    nvme: Annotated[tuple[Typed, ...], settings(metavar="NAME=VALUE", help="The same: queue_size=64.")] = ()
     probes: Annotated[
         bool | None,
         run(

@@ -14,12 +14,13 @@ import msgspec
 
 from harness.analysis.disturbance import Disturbed
 from harness.model import Status
+from harness.model.texts import Prose
 
 
 class Phase(msgspec.Struct, frozen=True, tag_field="event", tag="phase"):
     """The run brings something up or takes it down."""
 
-    text: str
+    text: Prose
 
 
 TAKING_DOWN = Phase("taking everything down")
@@ -27,7 +28,7 @@ TAKING_DOWN = Phase("taking everything down")
 
 
 class CellStarted(msgspec.Struct, frozen=True, tag_field="event", tag="cell-started"):
-    key: str
+    key: Prose
     number: int
     of: int
 
@@ -39,9 +40,9 @@ class CellEnded(msgspec.Struct, frozen=True, tag_field="event", tag="cell-ended"
     disturbed the cell, or None. A disturbed cell may start and end again.
     """
 
-    key: str
+    key: Prose
     status: Status
-    reason: str | None
+    reason: Prose | None
     fio_ns: int
     fio_began_ago_s: float
     disturbed: Disturbed | None = None
@@ -51,8 +52,8 @@ class CellEnded(msgspec.Struct, frozen=True, tag_field="event", tag="cell-ended"
 class CellWithdrawn(msgspec.Struct, frozen=True, tag_field="event", tag="cell-withdrawn"):
     """A cell that had ended ok is invalid, because of what was seen since."""
 
-    key: str
-    reason: str
+    key: Prose
+    reason: Prose
 
 
 class Spent(msgspec.Struct, frozen=True, tag_field="event", tag="spent"):
@@ -65,15 +66,15 @@ class Spent(msgspec.Struct, frozen=True, tag_field="event", tag="spent"):
 class Failed(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):
     """The run as a whole cannot go on."""
 
-    message: str
-    hint: str | None
+    message: Prose
+    hint: Prose | None
     exit_code: int
 
 
 class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
     """The run has taken everything down; ``leaks`` lists what it could not."""
 
-    leaks: tuple[str, ...]
+    leaks: tuple[Prose, ...]
 
 
 def ago_s(unix_s: float) -> float:

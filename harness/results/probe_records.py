@@ -11,6 +11,7 @@ from harness.model import SCHEMA_VERSION, Column, Setting, Status, is_unencrypte
 from harness.model.probing import Figures, Probe
 from harness.model.ranges import Amount, Count
 from harness.model.telemetry import InterfaceUse, Others, ProcessorUse
+from harness.model.texts import Name, Prose, RunFile
 
 
 class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,30 +25,30 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     would. ``stand_ins`` are those of its plan.
     """
 
-    run_id: str
+    run_id: Name
     setting: Setting
     column: Column
     probe: Probe
     repeat: Count
     order: Count
     status: Status
-    reason: str | None = None
-    warnings: tuple[str, ...] = ()
+    reason: Prose | None = None
+    warnings: tuple[Prose, ...] = ()
     figures: Figures | None = None
     processors: tuple[ProcessorUse, ...] = ()
     interfaces: tuple[InterfaceUse, ...] = ()
     others: tuple[Others, ...] = ()
-    lost_hops: dict[str, str] = {}
+    lost_hops: dict[Name, Prose] = {}
     protected_bytes: Count | None = None
     started_unix_s: Amount = 0.0
     wall_ns: Count = 0
     emulated: bool = False
-    link_title: str = ""
+    link_title: Prose = ""
     encrypts: bool | None = None
-    agreed: dict[str, dict[str, str]] = {}
-    raw: tuple[str, ...] = ()
+    agreed: dict[Name, dict[Prose, Prose]] = {}
+    raw: tuple[RunFile, ...] = ()
     is_from_run: bool = False
-    stand_ins: tuple[str, ...] = ()
+    stand_ins: tuple[Prose, ...] = ()
     schema: int = SCHEMA_VERSION
 
     @property

@@ -14,12 +14,21 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 from msgspec import inspect
 
-from harness.model import ENDS, FILE_SYSTEMS, LINK_LOCAL, PROTECTION_OFF, TRANSPORTS, Plan, Record
+from harness.model import (
+    ENDS,
+    FILE_SYSTEMS,
+    LINK_LOCAL,
+    PROTECTION_OFF,
+    TRANSPORTS,
+    Plan,
+    Record,
+    TransportName,
+)
 from harness.model.errors import UsageError
 from harness.model.lines import counted
 from harness.model.protections import PROTECTIONS
@@ -216,8 +225,10 @@ def free_texts() -> frozenset[str]:
                     found[name] = False
                     found[name] = has_text(field.type)
             return False
+        if isinstance(kind, inspect.Metadata):
+            return has_text(kind.type)
         if isinstance(kind, inspect.StrType):
-            return kind.pattern is None
+            return bool(kind.pattern != get_args(TransportName)[1].pattern)
         parts = [*getattr(kind, "types", ()), *getattr(kind, "item_types", ())]
         parts += [getattr(kind, part, None) for part in ("item_type", "key_type", "value_type")]
         # All of them, for each may have fields of its own.

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from harness.analysis import sanity
-from harness.model import SCHEMA_VERSION, Cell, Plan, Record, Status, probing, temporary, unread
+from harness.model import SCHEMA_VERSION, Cell, Plan, Record, Status, probing, temporary, texts, unread
 from harness.model.errors import Unreadable, UsageError
 from harness.model.escape import printable
 from harness.parse.embedded import quote
@@ -594,7 +594,10 @@ def _upgraded(kind: upgrade.FileKind, data: bytes, version: int) -> upgrade.Json
 
 
 def _damaged(file: Path, what: str, data: bytes, error: Exception) -> Unreadable:
-    found = printable(str(error)) if data else "the file is empty"
+    read = None
+    with contextlib.suppress(*_UNDECODABLE):
+        read = msgspec.json.decode(data)
+    found = printable(texts.in_words(error, read)) if data else "the file is empty"
     return Unreadable(f"{shown_path(file)} is not a readable {what}: {found}", hint=_remedy(file))
 
 

@@ -49,7 +49,7 @@ def test_a_kernel_is_named_by_a_key_and_by_no_path(theirs: Path, key: str) -> No
     plan = made_plan(links=links, columns=(Column("wired", transport=ISCSI),), proposals={}, **setting)
     run = RunFolder(theirs.parent / "r1")
     run.save_plan(plan)
-    with pytest.raises(UsageError, match=r"plan.json, setting: expected the key of a kernel, 12 of 0-9"):
+    with pytest.raises(UsageError, match=r"plan.json.*expected the key of a kernel, 12 of 0-9"):
         run.load_plan()
     if key:  # "" is the default kernel
         with pytest.raises(UsageError, match="expected the key of a kernel"):

@@ -13,12 +13,14 @@ from typing import TypeVar
 
 import msgspec
 
+from harness.model.texts import FileName, Prose
+
 
 class WorkerOrder(msgspec.Struct, frozen=True):
     """To the program: carry out the plan in this folder of the results, as the ``number``-th run."""
 
     number: int
-    folder: str
+    folder: FileName
 
 
 class Renewal(msgspec.Struct, frozen=True):
@@ -33,7 +35,7 @@ class WorkerReport(msgspec.Struct, frozen=True):
 
     number: int
     status: int = 0
-    left: tuple[str, ...] = ()
+    left: tuple[Prose, ...] = ()
 
 
 def run_console(folder: Path) -> int:

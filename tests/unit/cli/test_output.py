@@ -113,8 +113,7 @@ DRIVING = "\x7f\x85\x9b\u061c\u200f\u2028\u2029\u202e\u2066\U000e0001"
 
 def test_json_and_csv_drive_no_terminal(tmp_path: Path) -> None:
     name = f"4K{DRIVING}\N{MICRO SIGN}"
-    kernel = {"lab_kernel": "own", "other_kernel": name}
-    run_of_a_cell(tmp_path / "results", link_title=name, warnings=(name,), **kernel)
+    run_of_a_cell(tmp_path / "results", link_title=name, warnings=(name,))
     (tmp_path / "fio.json").write_bytes(fio_json(name, {1000: 1}))
     for words in (
         *("export results --to jsonl", "export results --to csv", "export results --to influx"),

@@ -283,15 +283,15 @@ def test_where_a_session_logs_in_is_typed_again(tmp_path: Path) -> None:
     for login, port, typed, wrong in (
         ("", 3260, "nas.lan", None),
         ("203.0.113.9:3260", 3261, "203.0.113.9:3260", None),
-        ("203.0.113.9/iqn.y", 3260, "", "expected '', found"),
-        ("x y", 3260, "", "expected a portal"),
-        ("", 22, "nas.lan:3260", "expected '3260', found"),
+        ("203.0.113.9/iqn.y", 3260, "", "nothing, or a portal: .* found '203.0.113.9/iqn.y'"),
+        ("x y", 3260, "", "nothing, or a portal: .* found 'x y'"),
+        ("", 22, "nas.lan:3260", "portal: expected '3260', found"),
     ):
         reached = replace(TARGET, login=login, port=port, typed="nas.lan" if login else typed)
         run = RunFolder(tmp_path)
         run.save_plan(replace(made, storage=replace(made.storage, reached=reached)))
         if wrong is not None:
-            with pytest.raises(UsageError, match=f"portal: {wrong}"):
+            with pytest.raises(UsageError, match=wrong):
                 run.load_plan()
             continue
         assert planned.outside(run.load_plan())[0] == ("--portal", typed)

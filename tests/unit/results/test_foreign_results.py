@@ -88,8 +88,11 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "a run id that is a path": ({"run_id": "../../etc/cron.d/x"}, "run_id"),
     "a command before fio": (with_job(("exec_prerun", "touch /tmp/owned")), "exec_prerun"),
     "another device": (with_job(("filename", "/dev/sda")), "filename"),
-    "a second line of a job file": (with_job(("ioengine", "psync\nfilename=/dev/sda")), "ioengine"),
-    "a section in a name": (with_job(name="a]\n[b"), "section name"),
+    "a second line of a job file": (
+        with_job(("ioengine", "psync\nfilename=/dev/sda")),
+        "jobs[0].options[0][1]",
+    ),
+    "a section in a name": (with_job(name="a]\n[b"), "jobs[0].name"),
     "an engine with a program": (with_job(("ioengine", "external:/tmp/x.so")), "ioengine"),
     "blocks of no bytes": (with_job(("bs", "0")), "option 'bs'"),
     "a path in the lab": (backed(kind=BackingKind.FILE, path="/etc/passwd"), "backing"),
@@ -102,8 +105,8 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "a negative delay": (linked(delay_us=-1.0), "links: wired.delay_us"),
     "an interface in the lab": (linked(interface="eth0"), "links"),
     "a link of another name": (linked(name="other"), "links"),
-    "words for charon": (proposed(esp="aes\n  file = /etc/shadow"), "proposals: x.esp"),
-    "a plugin": (proposed(charon_plugins=("/tmp/x.so",)), "proposals: x.charon_plugins"),
+    "words for charon": (proposed(esp="aes\n  file = /etc/shadow"), "$.proposals[...].esp"),
+    "a plugin": (proposed(charon_plugins=("/tmp/x.so",)), "$.proposals[...].charon_plugins[0]"),
     "a plugin that changes it": (
         proposed(charon_plugins=("bypass-lan",)),
         "only calculate, found bypass-lan",
@@ -312,6 +315,8 @@ def test_nothing_in_a_folder_is_followed(tmp_path: Path, name: str, plant: Calla
 def test_a_record_names_no_file_elsewhere(tmp_path: Path) -> None:
     file = tmp_path / "foreign.json"
     file.write_bytes(msgspec.json.encode(record(source=FIO_SOURCE, raw=("/dev/zero",))))
+    assert "expected a file below raw/" in str(refused(open_results, [file]))
+    file.write_bytes(msgspec.json.encode(record(source=FIO_SOURCE, raw=("raw/x/fio.json",))))
     assert "expected a record of the harness" in str(refused(open_results, [file]))
 
 

@@ -67,8 +67,10 @@ def filled(kind: inspect.Type, text: str) -> Iterator[Any]:
                     yield kind.cls(**{**chosen, "long_bytes": 2})
         case inspect.UnionType():
             yield from itertools.chain(*(filled(each, text) for each in kind.types))
+        case inspect.Metadata():
+            yield from filled(kind.type, text)
         case inspect.StrType():
-            yield "iscsi" if kind.pattern else text
+            yield "iscsi" if "|iscsi" in (kind.pattern or "") or "(?:iscsi" in (kind.pattern or "") else text
         case inspect.LiteralType():
             yield kind.values[0]
         case inspect.EnumType():

@@ -23,6 +23,7 @@ import msgspec
 from harness.hosts import packages
 from harness.model import KERNEL_KEY, LabKernel, caches
 from harness.model.errors import RequirementError, UsageError
+from harness.model.texts import Commit, KernelKey, KernelRelease, Prose
 from harness.model.units import shown
 from harness.testbeds.lab import boot
 from harness.testbeds.lab.boot.scratch import MIB
@@ -98,14 +99,14 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
     tree was at when the kernel was built (``source.Tree``), else empty.
     """
 
-    key: str
-    release: str
-    source_version: str
-    compiler: str
-    sha256: str
+    key: KernelKey
+    release: KernelRelease
+    source_version: Prose
+    compiler: Prose
+    sha256: Prose
     seconds: float
-    lacks: tuple[str, ...] = ()
-    commit: str = ""
+    lacks: tuple[Prose, ...] = ()
+    commit: Commit = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,7 @@ from harness.hosts.journal import Journal
 from harness.hosts.state import Owner, is_locked
 from harness.model import LabKernel
 from harness.model.errors import TestbedError
+from harness.model.texts import AbsolutePath, Prose
 from harness.model.units import format_size
 from harness.parse.profiles import data_folder
 from harness.testbeds import entry_points
@@ -74,13 +75,13 @@ class LabTerms(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     kernel: LabKernel
-    program: str
-    words: str
+    program: AbsolutePath
+    words: Prose
     storage_bytes: int
-    results: str
+    results: AbsolutePath
     core: int
-    python: str
-    code: str
+    python: AbsolutePath
+    code: Prose
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,14 +94,14 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
     terms: LabTerms
     pid: int
-    exchange: str
-    loaded: str
+    exchange: AbsolutePath
+    loaded: Prose
     up_at_s: float
     used_at_s: float
     idle_limit_s: float
     runs: int = 0
-    before: str = ""
-    fault: str = ""
+    before: Prose = ""
+    fault: Prose = ""
 
     @property
     def up_s(self) -> float:

@@ -22,10 +22,13 @@ from harness.model.texts import (
     AbsolutePath,
     Algorithm,
     Commit,
+    Detail,
+    Drivers,
     FilePath,
     FioOption,
     FioValue,
     HopAddress,
+    HostName,
     Identity,
     IkeWord,
     InterfaceName,
@@ -45,7 +48,9 @@ from harness.model.texts import (
     PriceListId,
     Prose,
     RunFile,
+    RunId,
     TargetName,
+    Title,
     UserName,
     VersionNumber,
 )
@@ -433,10 +438,10 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """
 
     name: Name
-    title: Prose
+    title: Title
     emulated: bool
-    description: Prose = ""
-    source: Prose = ""
+    description: Detail = ""
+    source: Detail = ""
     rate_bit_s: int | None = None
     delay_us: float = 0.0
     jitter_us: float = 0.0
@@ -474,12 +479,12 @@ class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """
 
     name: Name
-    title: Prose
+    title: Title
     esp: IkeWord
     ike: IkeWord
     kernel_algorithms: tuple[Algorithm, ...]
     encrypts: bool = True
-    description: Prose = ""
+    description: Detail = ""
     charon_plugins: tuple[IkeWord, ...] = ()
     segmentation_offload: bool = False
 
@@ -518,9 +523,9 @@ class DiskProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """
 
     name: Name
-    title: Prose
-    description: Prose = ""
-    source: Prose = ""
+    title: Title
+    description: Detail = ""
+    source: Detail = ""
     flash: Flash | None = None
     moving: MovingParts | None = None
 
@@ -736,7 +741,7 @@ class AttachedVolume(msgspec.Struct, frozen=True, kw_only=True):
     ``filesystem`` is that of a file whose storage is another machine's."""
 
     path: AbsolutePath
-    title: Prose
+    title: Detail
     identity: Identity = ""
     is_new: bool = False
     filesystem: FileSystem | None = None
@@ -856,7 +861,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     ``most_mb_s``, all in 10^6 bytes per second.
     """
 
-    run_id: Name
+    run_id: RunId
     step: ChangeStep
     column: Column
     workload: Name
@@ -904,7 +909,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ipsec/aes128gcm16.toml``.
     """
 
-    run_id: Name
+    run_id: RunId
     setting: Setting
     columns: tuple[Column, ...]
     jobs: tuple[Job, ...]
@@ -1049,8 +1054,8 @@ class AirProof(msgspec.Struct, frozen=True, kw_only=True):
     ``clear_frames`` others (it looks at all).
     """
 
-    key_management: Prose
-    cipher: Prose
+    key_management: Drivers
+    cipher: Drivers
     station_bytes_initiator: Count
     station_bytes_target: Count
     protected_frames_sampled: Count
@@ -1107,16 +1112,16 @@ class WifiState(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     unix_s: Amount
-    bssid: Prose | None = None
-    ssid: Prose | None = None
+    bssid: Detail | None = None
+    ssid: Detail | None = None
     frequency_mhz: Amount | None = None
     channel: Count | None = None
     width_mhz: Count | None = None
     signal_dbm: Figure | None = None
     tx_bit_s: Amount | None = None
-    tx_mode: Prose | None = None
+    tx_mode: Detail | None = None
     rx_bit_s: Amount | None = None
-    rx_mode: Prose | None = None
+    rx_mode: Detail | None = None
 
 
 class ClientPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -1125,7 +1130,7 @@ class ClientPart(msgspec.Struct, frozen=True, kw_only=True):
     ``started_unix_s`` is when its fio began to do I/O.
     """
 
-    initiator: Name
+    initiator: HostName
     status: Status
     reason: Prose | None = None
     read: Io | None = None
@@ -1156,7 +1161,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     ``stand_ins`` are those of its plan.
     """
 
-    run_id: Name
+    run_id: RunId
     setting: Setting
     column: Column
     workload: Workload
@@ -1172,7 +1177,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     wall_ns: Count = 0
     fio_ns: Count = 0
     emulated: bool = False
-    link_title: Prose = ""
+    link_title: Title = ""
     link_rate_bit_s: Size | None = None
     encrypts: bool | None = None
     proof: Proof | None = None

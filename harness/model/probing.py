@@ -18,7 +18,7 @@ from harness.model.errors import UsageError
 from harness.model.histogram import Histogram
 from harness.model.ranges import Amount, Count
 from harness.model.telemetry import RoundTrips
-from harness.model.texts import Algorithm, Name, Prose
+from harness.model.texts import Algorithm, Drivers, HostName, InterfaceLabel
 from harness.model.units import shown
 
 LONGEST_S = 3600
@@ -364,8 +364,8 @@ class PacketRateFigures(msgspec.Struct, frozen=True, kw_only=True, tag="packet-r
 class HopRate(msgspec.Struct, frozen=True, kw_only=True):
     """What left a hop by one interface, or reached the target by its own."""
 
-    host: Name
-    interface: Prose
+    host: HostName
+    interface: InterfaceLabel
     packets_per_s: Amount
 
 
@@ -537,9 +537,9 @@ class KernelCipher(msgspec.Struct, frozen=True, kw_only=True):
     long, because other programs used the machine.
     """
 
-    ends: tuple[Name, ...]
+    ends: tuple[HostName, ...]
     cores: Count
-    driver: Prose
+    driver: Drivers
     turns: Count
     stretch: Amount
     encrypt: CipherTimes

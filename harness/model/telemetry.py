@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from harness.model.ranges import Amount, Count
-from harness.model.texts import Name, Prose
+from harness.model.texts import HostName, InterfaceLabel, Prose
 from harness.model.units import format_ns
 
 
@@ -53,7 +53,7 @@ class ProcessorUse(msgspec.Struct, frozen=True, kw_only=True):
     RAPL (Documentation/power/powercap) or an energy counter of hwmon.
     """
 
-    hosts: tuple[Name, ...]
+    hosts: tuple[HostName, ...]
     wall_ns: Count
     cores: Count
     busy: Amount | None = None
@@ -81,8 +81,8 @@ class InterfaceUse(msgspec.Struct, frozen=True, kw_only=True):
     For initiators and target these are the path's interfaces, for hops all interfaces that counted anything.
     """
 
-    host: Name
-    interface: Prose
+    host: HostName
+    interface: InterfaceLabel
     rx_bytes: Count
     tx_bytes: Count
     rx_packets: Count
@@ -101,7 +101,7 @@ class TcpUse(msgspec.Struct, frozen=True, kw_only=True):
     most that it lets the other end send at once.
     """
 
-    host: Name
+    host: HostName
     sent_bytes: Count
     received_bytes: Count
     retransmitted_bytes: Count
@@ -129,7 +129,7 @@ class Others(msgspec.Struct, frozen=True, kw_only=True):
     With ``taken`` unknown, it is for how long nobody watched.
     """
 
-    hosts: tuple[Name, ...]
+    hosts: tuple[HostName, ...]
     wall_ns: Count
     cores: Count
     taken: Amount | None = None
@@ -165,7 +165,7 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     others: tuple[Others, ...] = ()
     tcp: tuple[TcpUse, ...] = ()
     commands: RoundTrips | None = None
-    lost_hops: dict[Name, Prose] = {}
+    lost_hops: dict[HostName, Prose] = {}
 
 
 class Unit(enum.Enum):

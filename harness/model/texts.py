@@ -37,6 +37,15 @@ NameOrNone = Annotated[
 ]
 """The same, "" where there is none."""
 
+RunId = Annotated[
+    str,
+    Meta(title="the id of a run: 1 to 64 of a-z, 0-9, '.', '_' and '-'", pattern=rf"^(?:{NAME})\Z"),
+]
+
+HostName = Annotated[
+    str, Meta(title="the name of a host of a run: initiator2", pattern=r"^[a-z]{1,32}[0-9]{0,4}\Z")
+]
+
 PriceListId = Annotated[
     str,
     Meta(title="nothing, or a price list's name and digest", pattern=rf"^(?:{NAME}(?: [0-9a-f]{{6}})?)?\Z"),
@@ -172,6 +181,18 @@ Percentile = Annotated[
     str, Meta(title="mean, or a percentile: p99.9", pattern=r"^(?:mean|p[0-9]{1,2}(?:\.[0-9]{1,4})?)\Z")
 ]
 
+Title = Annotated[str, Meta(title="a title of up to 1000 characters", max_length=1000)]
+"""Of a link, a disk, a proposal: for people, and of words that may be shared (``results.share``)."""
+
+Drivers = Annotated[str, Meta(title="drivers of /proc/crypto, or what iw(8) calls a cipher", max_length=999)]
+"""For people, and of words that may be shared."""
+
+InterfaceLabel = Annotated[str, Meta(title="what a machine calls its interface", max_length=998)]
+"""Of any machine, such as a switch: for people."""
+
+Detail = Annotated[str, Meta(title="a detail of up to 4000 characters", max_length=4000)]
+"""For people, and of no use to others, who get nothing of it."""
+
 Line = Annotated[str, Meta(title="one line of visible characters", pattern=rf"^{_VISIBLE}{{0,200}}\Z")]
 """Of a file that people edit; only ever shown."""
 
@@ -195,32 +216,11 @@ Prose = Annotated[str, Meta(title="text of up to a MiB", max_length=1 << 20)]
 (``model.escape``)."""
 
 KINDS = (
-    *(
-        Name,
-        NameOrNone,
-        PriceListId,
-        Label,
-        KernelKey,
-        KernelRelease,
-        Commit,
-        VersionNumber,
-        InterfaceName,
-        IpAddress,
-    ),
-    *(Portal, PortalOrNone, MachineAddress, HopAddress, TargetName, UserName, AbsolutePath, FilePath),
-    *(
-        FileName,
-        RunFile,
-        Argument,
-        FioOption,
-        FioValue,
-        Algorithm,
-        IkeWord,
-        Parameter,
-        ParameterValue,
-        Percentile,
-    ),
-    *(Line, Part, Typed, Identity, Prose),
+    *(RunId, HostName, Title, Drivers, InterfaceLabel, Detail),
+    *(Name, NameOrNone, PriceListId, Label, KernelKey, KernelRelease, Commit, VersionNumber, Portal),
+    *(InterfaceName, IpAddress, PortalOrNone, MachineAddress, HopAddress, TargetName, UserName),
+    *(AbsolutePath, FilePath, FileName, RunFile, Argument, FioOption, FioValue, Algorithm, IkeWord),
+    *(Parameter, ParameterValue, Percentile, Line, Part, Typed, Identity, Prose),
 )
 """All of them."""
 

@@ -11,7 +11,7 @@ from harness.model import SCHEMA_VERSION, Column, Setting, Status, is_unencrypte
 from harness.model.probing import Figures, Probe
 from harness.model.ranges import Amount, Count
 from harness.model.telemetry import InterfaceUse, Others, ProcessorUse
-from harness.model.texts import Name, Prose, RunFile
+from harness.model.texts import HostName, Name, Prose, RunFile, RunId, Title
 
 
 class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +25,7 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     would. ``stand_ins`` are those of its plan.
     """
 
-    run_id: Name
+    run_id: RunId
     setting: Setting
     column: Column
     probe: Probe
@@ -38,12 +38,12 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     processors: tuple[ProcessorUse, ...] = ()
     interfaces: tuple[InterfaceUse, ...] = ()
     others: tuple[Others, ...] = ()
-    lost_hops: dict[Name, Prose] = {}
+    lost_hops: dict[HostName, Prose] = {}
     protected_bytes: Count | None = None
     started_unix_s: Amount = 0.0
     wall_ns: Count = 0
     emulated: bool = False
-    link_title: Prose = ""
+    link_title: Title = ""
     encrypts: bool | None = None
     agreed: dict[Name, dict[Prose, Prose]] = {}
     raw: tuple[RunFile, ...] = ()

@@ -1,25 +1,28 @@
 """A run as one file for others: its figures, without what tells whose they are.
 
 What may be in it is a list, and everything else is left out. Numbers, enumerations and words that a type
-declares are kept. Of each field with free text ``TEXTS`` or ``WHOLE`` says what becomes of it: words that the
-harness ships are kept, names get a number instead (the same one wherever they stand), all other text goes.
-A field in neither is an error, and so a test says which new field has no rule yet. Outputs of tools, captures
-and logs are not in it.
+declares are kept. Of each kind of text (``model.texts``) ``RULES`` says what becomes of it, of a few fields
+``FIELDS``: what has the grammar of the field stays, such as a name that the harness ships with figures and
+their units; instead of anything else its kind stands there with a number (the same one wherever it stands),
+or nothing. A field in neither is an error, and so a test says which has no rule yet. Outputs of tools,
+captures and logs are not in it.
 """
 
 from __future__ import annotations
 
+import enum
 import functools
 import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import msgspec
 from msgspec import inspect
 
 from harness.model import (
+    DEFAULT_TRANSPORT,
     ENDS,
     FILE_SYSTEMS,
     LINK_LOCAL,
@@ -28,6 +31,7 @@ from harness.model import (
     Plan,
     Record,
     TransportName,
+    texts,
 )
 from harness.model.errors import UsageError
 from harness.model.lines import counted
@@ -51,16 +55,28 @@ ROOTS = (Plan, Record, ProbeRecord)
 """The types of all that is in a shared file, but for the environment (``FACTS``)."""
 
 _TOKEN = re.compile(r"[^\s,;()\[\]+=-]+")
-_IN_A_ROW = re.compile(r"(?:(?<![0-9.])[0-9]+[-\s]){2}[0-9]")
-_NUMBER = r"[0-9]{1,5}(?:\.[0-9]{1,3})?"
-_UNIT = r"(?:us|ms|s|k|m|g|kib|mib|gib|bit/s|[kmg]bit/s|iops|%)?"
+_HOPS = re.compile(r"(?:switched|routed)-[0-9]{1,2}(?![0-9.])")
+_NUMBER = r"(?:0|[1-9][0-9]{0,4})(?:\.[0-9]{1,3})?"
+_QUANTITY = re.compile(
+    # With its unit, or behind the word that it is of: 5ms, 256k, 50%, qd16, mtu9000, rtt0.5ms.
+    rf"(?:rtt|jitter|rate|loss|window|queue|cpu|initiators|bs|block)?{_NUMBER}(?:us|ms|s|k|m|g|kib|mib|gib|%)"
+    rf"|[1-9][0-9]{{0,6}}iops|(?:qd|j|depth|mtu|cpu|queue|x|initiators){_NUMBER}"
+)
+_COUNTED = re.compile(
+    r"(?:(?:round trip|jitter|loss|window|queue) )?"
+    rf"{_NUMBER}(?: (?:us|ms|s|min|[kMG]?bit/s|[KMG]iB|B|packets|switch(?:es)?|routers?|initiators)"
+    r"|%(?: CPU)?)"
+    rf"|(?:MTU|queue depth) {_NUMBER}|802\.11(?:a|b|g|n|ac|ax|be)"
+)
+"""Figures in titles."""
+_WORD = re.compile(rf"{_HOPS.pattern}|{_TOKEN.pattern}")
 
 _WORDS = """
     sequential seq random rand read write reads writes randread randwrite rw randrw mixed mix trim depth qd
     j bs iops jobs job block 1m rate rtt round trip jitter loss window queue packets mtu jumbo unshaped
     flows controller cpu pap chap ip6 ipv6 initiators of in a the one no and with hwsim wpa2 wpa3 open
     switch switches router routers percent portal volume nas disk as found none off on local us ms s k m g
-    bit/s
+    bit/s over at rest
 """
 _ENGINES = """
     psync sync vsync pvsync pvsync2 libaio io_uring posixaio poisson linear zipf pareto normal zoned inline
@@ -75,21 +91,56 @@ _CIPHERS = """
     192 256 512 xpn tls 1.2 1.3 v1.3 transport tunnel static mka ike wpa2 wpa3 psk sae ccmp gcmp tkip wpa
     key none dh kdf hkdf tlsv1.3 ecdhe rsa
 """
-_PROCESSORS = """
-    intel r xeon core tm cpu processor @ amd epyc ryzen threadripper pro athlon celeron pentium atom silver
-    gold platinum bronze ultra embedded with radeon graphics arm cortex neoverse ampere altra apple broadcom
-    raspberry pi model rev uml genuine gen 11th 12th 13th 14th virtual common kvm qemu version eight six
-    quad dual i3 i5 i7 i9 e3 e5 e7 w v2 v3 v4 v5 v6 hz
-"""
+_INTEL = (
+    r"(?:[0-9]{2}th Gen )?(?:Genuine )?Intel(?:\(R\))? "
+    r"(?:(?:Xeon|Core|Atom|Pentium|Celeron|Processor|CPU)(?:\((?:R|TM)\))?2?"
+    r"(?: (?:Gold|Silver|Platinum|Bronze|Ultra|Max|Duo|Quad|Solo|Extreme|Dual|CPU|Processor|[EDWNXJ3579]))*"
+    r"(?: (?:(?:[CDEGJLNQTWX]|[Em][357]|i[3579])-?)?[0-9]{3,5}[A-Z]{0,2}[0-9]?[A-Z]?)?(?: ?v[2-6])?"
+    r"(?: (?:CPU|Processor))?(?: 0)?|N[0-9]{2,4})"
+    r"(?: \((?:Skylake|Cascadelake|Icelake|SapphireRapids|GraniteRapids|Broadwell|Haswell|IvyBridge|"
+    r"SandyBridge|Cooperlake)(?:, (?:no TSX|[A-Z]{3,8})){0,3}\))?(?: @ [0-9]\.[0-9]{1,2}GHz)?"
+)
+_AMD = (
+    r"(?:AMD )?(?:EPYC|Ryzen|Ryzen Threadripper|Athlon|Opteron|Phenom|Embedded|GX)(?:\(tm\))?(?: II)?"
+    r"(?:-(?:Milan|Rome|Genoa|Turin|Naples)(?:-v[1-9])?)?"
+    r"(?: (?:PRO|AI|Embedded|Max|Gold|Silver|[3579]|X[234]))*"
+    r"(?: (?:[A-Z]{1,2}-?)?[0-9][0-9A-Z]{2,4}(?:X3D|[A-Z]{1,2})?)?"
+    r"(?: (?:[0-9]{1,3}|Dual|Quad|Six|Eight|Twelve|Sixteen)-Cores?)?(?: Processor)?"
+    r"(?: (?:with|w/) Radeon(?:\(?TM\)?| Vega| Graphics| [0-9]{3}M?)*)?"
+)
+_PROCESSOR = re.compile(
+    rf"{_INTEL}|{_AMD}|UML|Cortex-[AXR][0-9]{{1,3}}(?:AE|C)?|Neoverse-(?:[NVE][0-9](?:AE)?|512TVB)"
+    r"|(?:Ampere(?:\(R\))? )?(?:Altra(?:\(R\))?(?: Max)?|Ampere-1[ab]?)(?: Processor)?"
+    r"|(?:Apple )?M[1-9](?: (?:Pro|Max|Ultra))?|(?:Fire|Ice|Bliz|Ava)(?:storm|lanche|zard)(?:-M[1-9])?"
+    r"|VirtualApple(?: @ [0-9]\.[0-9]{2}GHz processor)?"
+    r"|QEMU Virtual CPU version [0-9](?:\.[0-9]{1,2}){0,2}\+?"
+    r"|Common (?:32-bit )?KVM processor"
+    r"|(?:ARMv[6-9]|AArch64) Processor rev [0-9]{1,2} \((?:v[6-9]l|aarch64)\)"
+    r"|Kunpeng-9[0-9]{2}|POWER(?:[7-9]|10|11)(?: \([a-z]+\))?|A64FX|VIA Nano[A-Z ]{0,10}"
+)
+"""The model's name as /proc/cpuinfo and lscpu(1) have it: the maker, its series, one model, its frequency."""
+_RELEASE = re.compile(
+    r"[1-9]\.[0-9]{1,3}(?:\.[0-9]{1,3})?(?:-[0-9]{1,3}(?![0-9-]))?(?:[-+.~](?:deb[0-9]{1,2}(?:u[0-9]{1,2})?|rc[0-9]{1,2}"
+    r"|[0-9]{1,2}(?=-[a-z])|fc[0-9]{2}|el[0-9]{1,2}(?:_[0-9]{1,2})?|arch[0-9]|amd64|arm64|armhf|x86_64|aarch64"
+    r"|generic|cloud|server|rt|pve|bpo|rpi|v8|lts|lowlatency|azure|aws|gcp|kvm|default|harness))*(?![0-9A-Za-z])"
+)
+"""Of Linux, as uname(1) has it, with what distributions add."""
+_KERNEL = re.compile(
+    rf"Linux (?:version )?(?:{_RELEASE.pattern}|[1-9]\.[0-9]{{1,3}}(?:\.[0-9]{{1,3}})?(?=[-+]))"
+)
+_VERSION = re.compile(r"v?[0-9]{1,3}(?:\.[0-9]{1,3}){1,2}(?:-[0-9]{1,2}(?:\.[0-9]{1,2}){0,2})?(?![0-9.])")
 _SYSTEMS = """
-    linux version debian gnu ubuntu fedora arch rocky almalinux alpine opensuse leap tumbleweed red hat
-    enterprise centos stream bookworm trixie forky sid lts server edition bullseye noble jammy plucky
-    harness amd64 arm64 generic cloud rt pve rpi lowlatency azure aws gcp kvm vmware microsoft xen oracle
-    qemu parallels none innotek tsc hpet acpi_pm kvm arch_sys_counter timer time travel clock jiffies
-    hyperv_clocksource_tsc_page performance powersave schedutil ondemand conservative userspace cubic bbr
-    reno dctcp bbr2 kb fio strongswan swanctl ip utility iproute2 libbpf tcpdump open iscsi iscsiadm nbdkit
-    nvme cli libnvme python3 rtslib fb targetcli tls
+    version debian gnu/linux linux ubuntu fedora arch rocky almalinux alpine opensuse leap tumbleweed red hat
+    enterprise centos stream bookworm trixie forky sid lts server edition bullseye noble jammy plucky fio
+    strongswan swanctl ip utility iproute2 libbpf tcpdump open-iscsi iscsi iscsiadm nbdkit nvme-cli nvme
+    libnvme python3-rtslib-fb targetcli tls macsec hostapd openvswitch
 """
+_CHOSEN = """
+    kvm vmware microsoft xen oracle qemu parallels innotek bhyve none tsc hpet acpi_pm timer jiffies
+    arch_sys_counter time-travel-clock kvm-clock xen hyperv_clocksource_tsc_page performance powersave
+    schedutil ondemand conservative userspace cubic bbr bbr2 reno dctcp
+"""
+"""Of which each is a whole fact: hypervisors, clocks, governors, congestion controls."""
 SESSION = """
     initial_r2t immediate_data first_burst_len max_burst_len max_outstanding_r2t data_pdu_in_order
     data_seq_in_order erl recovery_tmo max_recv_dlength max_xmit_dlength header_digest data_digest
@@ -116,7 +167,6 @@ _WARNING = re.compile(
 )
 _ROLE = re.compile(rf"(?:{'|'.join(ENDS)}|hop)[0-9]{{0,3}}")
 _RUN = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
-_VERSION = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,4}){0,2}(?![0-9.])")
 _INTERFACE = re.compile(
     r"(?:eth|eno|ens|wlan|bond|br|vmbr|wg|tun|tap|macsec|ipsec|tailscale|veth)[0-9]{0,3}"
     r"|(?:en|wl)p[0-9]{1,3}s[0-9]{1,3}(?:f[0-9])?(?:np[0-9])?|lo|h[0-9a-f]{4}[a-z]{1,2}[0-9]{1,3}[a-z]?"
@@ -130,34 +180,48 @@ def _words(*lists: str) -> frozenset[str]:
 
 
 _CIPHER_WORDS, _ENGINE_WORDS = _words(_CIPHERS), _words(_ENGINES, _WORDS)
-_PROCESSOR_WORDS, _SYSTEM_WORDS = _words(_PROCESSORS), _words(_SYSTEMS)
+
+
+class Shipped(NamedTuple):
+    """Names and titles of what the harness ships, whole, and the words in them that are no numbers."""
+
+    names: frozenset[str]
+    words: frozenset[str]
 
 
 @functools.cache
-def _shipped() -> frozenset[str]:
-    """The words in names and titles of what the harness ships."""
-    texts = [*PROTECTIONS, *TRANSPORTS, *FILE_SYSTEMS, LINK_LOCAL, PROTECTION_OFF]
-    texts += [kind.title for kind in PROTECTIONS.values()]
+def _shipped() -> Shipped:
+    said = [
+        *PROTECTIONS,
+        *TRANSPORTS,
+        *FILE_SYSTEMS,
+        *AXES,
+        *FIGURES,
+        LINK_LOCAL,
+        PROTECTION_OFF,
+        "harness",
+        "fio",
+    ]
+    said += [kind.title for kind in PROTECTIONS.values()]
     for file in (*data_folder().glob("profiles/**/*.toml"), *data_folder().glob("ipsec/*.toml")):
         found = tomllib.loads(file.read_text())
-        texts += [file.stem, str(found.get("title", ""))]
+        said += [file.stem, str(found.get("title", ""))]
     for file in data_folder().glob("profiles/*.fio"):
-        texts += [file.stem, *(job.name for job in load_jobs(file.stem)[1])]
-    return _words(_WORDS) | {token.lower() for text in texts for token in _TOKEN.findall(text)}
+        said += [file.stem, *(job.name for job in load_jobs(file.stem)[1])]
+    said += [part for text in said for part in text.split(", ")]
+    words = {token.lower() for text in said for token in _TOKEN.findall(text)} | _words(_WORDS)
+    return Shipped(frozenset(said), frozenset(word for word in words if re.search("[a-z]", word)))
 
 
-def _knows(words: frozenset[str], token: str) -> bool:
-    """Whether a token is one of ``words``, a number with a unit, or both: ``rtt5ms``, ``qd16``."""
+def _knows(token: str) -> bool:
+    """Whether a token is a word of what is shipped, or a figure with its unit."""
     low = token.lower()
-    if low in words:
-        return True
-    found = re.fullmatch(rf"(?P<word>[a-z]*)(?:{_NUMBER}{_UNIT})?", low)
-    return found is not None and (not found["word"] or found["word"] in words)
+    return low in _shipped().words or any(known.fullmatch(low) for known in (_QUANTITY, _HOPS))
 
 
-def _known(words: frozenset[str], text: str) -> bool:
-    """Whether a text has known words alone. Three numbers in a row may be an address."""
-    return not _IN_A_ROW.search(text) and all(_knows(words, token) for token in _TOKEN.findall(text))
+def _of(words: frozenset[str], text: str) -> bool:
+    """Whether a text has these words alone."""
+    return all(token.lower() in words for token in _TOKEN.findall(text))
 
 
 class Cleaner:
@@ -173,70 +237,83 @@ class Cleaner:
         table = self.replaced.setdefault(kind, {})
         return table.setdefault(text, form.format(kind=kind, number=len(table) + 1))
 
-    def name(self, text: str) -> str:
-        """A name or title with each unknown word replaced."""
-        if _known(_shipped(), text):
-            return text
-        is_address = _IN_A_ROW.search(text) is not None
+    def title(self, text: str) -> str:
+        """A name or title with each unknown word replaced, and each number without a unit."""
 
-        def replace(found: re.Match[str]) -> str:
-            token = found[0]
-            if _knows(_shipped(), token) and not (is_address and token.isdecimal()):
-                return token
-            return self.numbered("name", token.lower())
+        def part(text: str) -> str:
+            if text in _shipped().names or _COUNTED.fullmatch(text):
+                return text
+            return _WORD.sub(lambda found: found[0] if _knows(found[0]) else self.unknown(found[0]), text)
 
-        return _TOKEN.sub(replace, text)
+        # Figures have parts of a title, and names of a column, of their own.
+        return "".join(part(each) for each in re.split(r"(, |\+)", text))
 
-    def clean(self, value: T, field: str = "") -> T:
-        """The same without free text, or with another one. ``field`` is that of a type, by its rule."""
-        found: Any = value
+    def unknown(self, token: str) -> str:
+        return self.numbered("name", token.lower())
+
+    def clean(self, value: T) -> T:
+        """A struct without free text, or with another one, by the kinds of its fields (``RULES``)."""
+        return self._clean(value, inspect.AnyType(), "")  # type: ignore[no-any-return]
+
+    def _clean(self, value: Any, kind: inspect.Type, field: str) -> Any:
+        if value is None or value is msgspec.UNSET or isinstance(value, int | float | enum.Enum):
+            return value
         if isinstance(value, msgspec.Struct):
             cls = type(value)
-            parts = {
-                name: self.clean(getattr(value, name), f"{cls.__name__}.{name}")
-                for name in cls.__struct_fields__
-            }
-            return cls(**parts)
-        if field in WHOLE:
-            found = WHOLE[field](self, value)
-            self.left_out[field] += len(value) - len(found)  # type: ignore[arg-type]
-        elif isinstance(value, str) and field in TEXTS:
-            found = TEXTS[field](self, value) if value else value
-            self.left_out[field] += bool(value) and not found
-        elif isinstance(value, Mapping):
-            found = {self.clean(key, field): self.clean(each, field) for key, each in value.items()}
-        elif isinstance(value, tuple):
-            found = tuple(self.clean(each, field) for each in value)
-        elif isinstance(value, str) and field in free_texts():
-            raise AssertionError(f"{field} has text, and no rule says whether others may read it")
-        return found  # type: ignore[no-any-return]
+            return cls(**{each.name: self._field(value, each) for each in _fields(cls)})
+        if isinstance(kind, inspect.UnionType):
+            kind = next(each for each in kind.types if _holds(each, value))
+        if isinstance(kind, inspect.Metadata) and not isinstance(kind.type, inspect.StrType):
+            kind = kind.type
+        match kind:
+            case inspect.DictType():
+                pairs = ((self._clean(key, kind.key_type, field), each) for key, each in value.items())
+                return {key: self._clean(each, kind.value_type, field) for key, each in pairs}
+            case inspect.VarTupleType():
+                return tuple(self._clean(each, kind.item_type, field) for each in value)
+            case inspect.TupleType():
+                items = zip(value, kind.item_types, strict=True)
+                return tuple(self._clean(each, item, field) for each, item in items)
+            case inspect.LiteralType():
+                return value
+        found = RULES[title_of(kind)](self, value) if value else value
+        self.left_out[field] += bool(value) and not found
+        return found
+
+    def _field(self, struct: msgspec.Struct, each: inspect.Field) -> Any:
+        field, value = f"{type(struct).__name__}.{each.name}", getattr(struct, each.name)
+        if field not in FIELDS:
+            return self._clean(value, each.type, field)
+        found = FIELDS[field](self, value)
+        self.left_out[field] += len(value) - len(found)
+        return found
 
 
 @functools.cache
-def free_texts() -> frozenset[str]:
-    """The fields of ``ROOTS`` that may have any text: ``Column.link``."""
-    found: dict[str, bool] = {}
+def _fields(cls: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
+    kind = inspect.type_info(cls)
+    return kind.fields if isinstance(kind, inspect.StructType) else ()
 
-    def has_text(kind: inspect.Type) -> bool:
-        if isinstance(kind, inspect.StructType):
-            for field in kind.fields:
-                name = f"{kind.cls.__name__}.{field.name}"
-                if name not in found:
-                    found[name] = False
-                    found[name] = has_text(field.type)
-            return False
-        if isinstance(kind, inspect.Metadata):
-            return has_text(kind.type)
-        if isinstance(kind, inspect.StrType):
-            return bool(kind.pattern != get_args(TransportName)[1].pattern)
-        parts = [*getattr(kind, "types", ()), *getattr(kind, "item_types", ())]
-        parts += [getattr(kind, part, None) for part in ("item_type", "key_type", "value_type")]
-        # All of them, for each may have fields of its own.
-        return any([has_text(part) for part in parts if part is not None])  # noqa: C419
 
-    for root in ROOTS:
-        has_text(inspect.type_info(root))
-    return frozenset(name for name, is_free in found.items() if is_free)
+def _holds(kind: inspect.Type, value: object) -> bool:
+    """Whether a variant of a type is that of a value: of a text, a table or a list."""
+    held = kind.type if isinstance(kind, inspect.Metadata) else kind
+    if isinstance(value, str):
+        return isinstance(held, inspect.StrType | inspect.LiteralType)
+    tables = inspect.DictType if isinstance(value, Mapping) else inspect.VarTupleType | inspect.TupleType
+    return isinstance(held, tables)
+
+
+def title_of(kind: inspect.Type | Any) -> str:
+    """The title of a kind of text (``model.texts``), by its type. KeyError for a text without a kind."""
+    if isinstance(kind, inspect.Metadata):
+        return str((kind.extra_json_schema or {})["title"])
+    return str(get_args(kind)[1].title) if get_args(kind) else ""
+
+
+def _name(cleaner: Cleaner, text: str) -> str:
+    found = cleaner.title(text)
+    return found if re.fullmatch(texts.NAME, found) else cleaner.unknown(text)
 
 
 def _withheld(cleaner: Cleaner, _text: str) -> str:
@@ -266,66 +343,53 @@ def _address(cleaner: Cleaner, text: str) -> str:
     return cleaner.numbered("address", text, form)
 
 
-def _version(_cleaner: Cleaner, text: str) -> str:
-    found = _VERSION.match(text)
-    return found[0] if found else ""
+def _number_of(pattern: re.Pattern[str], otherwise: str) -> Rule:
+    """What a text begins with of that form."""
+
+    def begun(_cleaner: Cleaner, text: str) -> str:
+        found = pattern.match(text)
+        return found[0] if found else otherwise
+
+    return begun
 
 
-def _all(rule: Rule, fields: str) -> dict[str, Rule]:
-    return dict.fromkeys(fields.split(), rule)
+def _cipher(_cleaner: Cleaner, text: str) -> str:
+    return text if _of(_CIPHER_WORDS, text) else "unknown"
 
 
-TEXTS: Mapping[str, Rule] = {
-    **_all(
-        Cleaner.name,
-        """Plan.links Plan.proposals Plan.profile Setting.disk Column.link Column.protection Workload.name
-        DiskProfile.name DiskProfile.title LinkProfile.name LinkProfile.title LinkProfile.base
-        OpenFlow.controller Proposal.name Proposal.title Forecast.workload Forecast.changed_workload Job.name
-        Record.link_title ProbeRecord.link_title""",
-    ),
-    **_all(_unless("run", _RUN), "Plan.run_id Forecast.run_id Record.run_id ProbeRecord.run_id"),
-    **_all(
-        _host,
-        """ProcessorUse.hosts InterfaceUse.host Others.hosts HopRate.host KernelCipher.ends TcpUse.host
-        ClientPart.initiator""",
-    ),
-    **_all(_unless("if", _INTERFACE), "InterfaceUse.interface HopRate.interface LinkProfile.interface"),
-    **_all(_machine, "Machines.target Machines.initiators Plan.hops"),
-    **_all(_address, "LinkProfile.portal ReachedTarget.typed ReachedTarget.address ReachedTarget.login"),
-    **_all(
-        lambda cleaner, text: cleaner.numbered("target", text, "iqn.2001-04.com.example:target{number}"),
-        "ReachedTarget.name",
-    ),
-    **_all(
-        lambda cleaner, text: cleaner.numbered("path", text, "/dev/shared{number}"),
-        "Backing.path Backing.destroy AttachedVolume.path",
-    ),
-    **_all(
-        lambda _cleaner, text: text if _known(_CIPHER_WORDS, text) else "unknown",
-        """Proposal.esp Proposal.ike Proposal.kernel_algorithms Proposal.charon_plugins Cipher.algorithms
-        KernelCipher.driver AirProof.key_management AirProof.cipher""",
-    ),
-    **_all(
-        lambda _cleaner, _text: "",
-        """DiskProfile.description DiskProfile.source LinkProfile.description LinkProfile.source
-        Proposal.description OtherKernel.commit ReachedTarget.wwid ReachedTarget.chap_user
-        ReachedTarget.swanctl AttachedVolume.title AttachedVolume.identity""",
-    ),
-    **_all(
-        lambda _cleaner, _text: None,
-        "WifiState.bssid WifiState.ssid WifiState.tx_mode WifiState.rx_mode",
-    ),
-    **_all(_withheld, "Record.reason ClientPart.reason ProbeRecord.reason Telemetry.no_round_trips"),
-    **_all(_warning, "Record.warnings ProbeRecord.warnings"),
-    **_all(_version, "Plan.harness_version OtherKernel.release"),
-    **_all(lambda cleaner, text: cleaner.numbered("kernel", text, "{number:012x}"), "OtherKernel.key"),
-    **_all(lambda cleaner, text: text and cleaner.numbered("prices", text), "Setting.predicted_from"),
-    **_all(
-        lambda _cleaner, text: text if text in {*AXES, *FIGURES, "harness", "fio"} else "harness",
-        "Setting.source Sweep.over Goal.of",
-    ),
+def _nothing(_cleaner: Cleaner, _text: str) -> str:
+    return ""
+
+
+def _as(kind: str, form: str = "{kind}{number}") -> Rule:
+    return lambda cleaner, text: cleaner.numbered(kind, text, form)
+
+
+RULES: Mapping[str, Rule] = {
+    title_of(kind): rule
+    for rule, kinds in (
+        (_name, (texts.Name, texts.NameOrNone, texts.FilePath)),
+        (Cleaner.title, (texts.Title,)),
+        (_unless("run", _RUN), (texts.RunId,)),
+        (_host, (texts.HostName,)),
+        (_unless("if", _INTERFACE), (texts.InterfaceName, texts.InterfaceLabel)),
+        (_machine, (texts.MachineAddress, texts.HopAddress)),
+        (_address, (texts.IpAddress, texts.Portal, texts.PortalOrNone)),
+        (_as("target", "iqn.2001-04.com.example:target{number}"), (texts.TargetName,)),
+        (_as("path", "/dev/shared{number}"), (texts.AbsolutePath,)),
+        (_cipher, (texts.Algorithm, texts.IkeWord, texts.Drivers)),
+        (_nothing, (texts.Detail, texts.Commit, texts.Identity, texts.UserName)),
+        (_withheld, (texts.Prose,)),
+        (_number_of(_RELEASE, "0"), (texts.KernelRelease,)),
+        (_number_of(re.compile(r"[0-9]{1,2}(?:\.[0-9]{1,3}){1,2}(?![0-9.])"), ""), (texts.VersionNumber,)),
+        (_as("kernel", "{number:012x}"), (texts.KernelKey,)),
+        (_as("prices"), (texts.PriceListId,)),
+        (lambda _cleaner, text: text if text in FIGURES else "mean", (texts.Percentile,)),
+        (lambda _cleaner, text: text if text in TRANSPORTS else DEFAULT_TRANSPORT, (TransportName,)),
+    )
+    for kind in kinds
 }
-"""What becomes of each text in a field, and of the keys of one that is a table."""
+"""What becomes of a text of each kind. In FIELDS are those whose texts have more than one."""
 
 
 def _options(
@@ -333,14 +397,15 @@ def _options(
 ) -> tuple[tuple[str, str | None], ...]:
     """Those of fio that shape I/O, with a number or a word of fio's."""
 
+    size = r"(?:[1-9][0-9]{0,4}(?:[kKmMgG](?:iB)?|[bB])|512)"
+    kept = re.compile(
+        rf"{size}(?:[-,]{size}){{0,2}}|{size}/[0-9]{{1,3}}(?::{size}/[0-9]{{1,3}})*"  # bs, bsrange, bssplit
+        r"|[0-9]{1,12}(?:\.[0-9]{1,6})?(?:us|ms|[kKmMgGtTpP]i?[bB]?|s|m|h|%)?"
+        rf"|(?:{'|'.join(map(re.escape, sorted(_ENGINE_WORDS)))})(?::[0-9.]{{1,6}})?"
+    )
+
     def is_known(value: str | None) -> bool:
-        parts = [] if value is None else re.split(r"[,:/]", value)
-        return all(
-            re.fullmatch(r"[0-9]{0,12}(?:\.[0-9]+)?[a-zA-Z%]{0,3}", part) is not None
-            if part[:1].isdigit()
-            else part in _ENGINE_WORDS or not part
-            for part in parts
-        )
+        return value is None or not value or kept.fullmatch(value) is not None
 
     return tuple((name, value) for name, value in options if name in _words(_OPTIONS) and is_known(value))
 
@@ -353,33 +418,32 @@ def _parameters(_cleaner: Cleaner, found: Mapping[str, str]) -> dict[str, str]:
 
 def _agreed(cleaner: Cleaner, found: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
     return {
-        cleaner.name(protection): {
-            key: cleaner.name(value) if key == "proposal" else value
+        _name(cleaner, protection): {
+            key: _name(cleaner, value) if key == "proposal" else value
             for key, value in each.items()
             if key in _words(_AGREED)
-            and (key == "proposal" or _AGREED_VALUES.fullmatch(value) or _known(_CIPHER_WORDS, value))
+            and (key == "proposal" or _AGREED_VALUES.fullmatch(value) or _of(_CIPHER_WORDS, value))
         }
         for protection, each in found.items()
     }
 
 
-def _lost(cleaner: Cleaner, found: Mapping[str, str]) -> dict[str, str]:
-    return {_host(cleaner, name) or "": WITHHELD for name in found}
-
-
-WHOLE: Mapping[str, Callable[[Cleaner, Any], Any]] = {
+FIELDS: Mapping[str, Callable[[Cleaner, Any], Any]] = {
     **dict.fromkeys(("Plan.notes", "Record.raw", "ProbeRecord.raw"), lambda _cleaner, _value: ()),
+    **dict.fromkeys(
+        ("Record.warnings", "ProbeRecord.warnings"),
+        lambda cleaner, found: tuple(_warning(cleaner, text) for text in found),
+    ),
     "Plan.charges": lambda _cleaner, _value: {},
     **dict.fromkeys(
         ("Plan.stand_ins", "Record.stand_ins", "ProbeRecord.stand_ins"),
-        lambda cleaner, found: [cleaner.name(text.partition(":")[0]) for text in found],
+        lambda cleaner, found: tuple(cleaner.title(text.partition(":")[0]) for text in found),
     ),
     "Job.options": _options,
     **dict.fromkeys(("Plan.iscsi", "Plan.nvme", "Record.session"), _parameters),
     **dict.fromkeys(("Record.agreed", "ProbeRecord.agreed"), _agreed),
-    **dict.fromkeys(("Telemetry.lost_hops", "ProbeRecord.lost_hops"), _lost),
 }
-"""What becomes of a field as a whole."""
+"""What becomes of a field as a whole, by its own rule."""
 
 
 def _number(_cleaner: Cleaner, value: object) -> object:
@@ -388,41 +452,53 @@ def _number(_cleaner: Cleaner, value: object) -> object:
 
 
 def _processor(_cleaner: Cleaner, value: object) -> str:
-    """Each word by itself, because processors have names of their own: ``E5-2680``."""
-    model = r"[a-z]{0,2}[0-9]{1,5}[a-z]{0,2}[0-9]?|[0-9]\.[0-9]{1,2}ghz"
-
-    def keep(found: re.Match[str]) -> str:
-        token = found[0].lower()
-        return found[0] if token in _PROCESSOR_WORDS or re.fullmatch(model, token) else ""
-
-    return "" if _IN_A_ROW.search(str(value)) else " ".join(_TOKEN.sub(keep, str(value)).split())
+    text = " ".join(str(value).split())
+    return text if _PROCESSOR.fullmatch(text) else "processor"
 
 
-def _system(_cleaner: Cleaner, value: object) -> str:
-    """Words of systems and tools, and versions of up to three parts; all up to the first other word."""
+def _chosen(_cleaner: Cleaner, value: object) -> str:
+    return str(value) if str(value).lower() in _words(_CHOSEN) else ""
+
+
+def _kernel(_cleaner: Cleaner, value: object) -> str:
+    found = _KERNEL.match(str(value))
+    return found[0] if found else ""
+
+
+def _distribution(_cleaner: Cleaner, value: object) -> str:
+    return _said(str(value), re.compile(r"[1-9][0-9]?(?:\.[0-9]{1,2}){0,2}"))
+
+
+def _tool(_cleaner: Cleaner, value: object) -> str:
+    return _said(str(value), _VERSION)
+
+
+def _said(text: str, version: re.Pattern[str]) -> str:
+    """Words of systems and tools, and one version behind each; all up to the first other word."""
     kept: list[str] = []
-    for word in str(value).split() if not _IN_A_ROW.search(str(value)) else ():
-        tokens = _TOKEN.findall(word.replace("/", "-"))
-        version = re.compile(r"v?[0-9]{1,5}(\.[0-9]{1,5}){0,2}\+?")
-        if all(token.lower() in _SYSTEM_WORDS or version.fullmatch(token) for token in tokens):
-            kept.append(word)
-            continue
-        if begins := re.match(r"[0-9]+(\.[0-9]+){1,2}(?=-)", word):
-            kept.append(begins[0])
-        break
+    was_number = False
+    for word in text.split():
+        name, dash, number = word.strip("(),").rpartition("-")
+        is_name = word.strip("(),").lower() in _words(_SYSTEMS)
+        is_both = name.lower() in _words(_SYSTEMS) and version.fullmatch(number) is not None and dash == "-"
+        is_number = version.fullmatch(word.rstrip(",")) is not None
+        if not (is_name or is_both or is_number) or (was_number and is_number):
+            break
+        kept.append(word)
+        was_number = is_number or is_both
     return " ".join(kept)
 
 
 FACTS: Mapping[str, Callable[[Cleaner, object], object] | None] = {
     **dict.fromkeys(("cpus", "memory", "frequency_mhz", "frequency_max_khz", "load"), _number),
-    **dict.fromkeys(
-        ("kernel", "distribution", "hypervisor", "clocksource", "governor", "congestion_control"), _system
-    ),
+    **dict.fromkeys(("hypervisor", "clocksource", "governor", "congestion_control"), _chosen),
+    "kernel": _kernel,
+    "distribution": _distribution,
     "cpu": _processor,
     TOOLS: lambda cleaner, value: {
-        name: _system(cleaner, version)
+        name: _tool(cleaner, version)
         for name, version in (value.items() if isinstance(value, Mapping) else ())
-        if _known(_SYSTEM_WORDS, name)
+        if name in _words(_SYSTEMS)
     },
     "address": lambda cleaner, value: _machine(cleaner, str(value)),
     "kernel_command_line": None,

@@ -34,7 +34,7 @@ ALLOWED = {
     "results/rules.py": {"iscsi", "nvme", "nvme_tcp"},  # `--iscsi`, `--nvme`, and the fields of plans
     # What others may read of a run: the words of ciphers, tools and sessions, and the fields of plans.
     "results/share.py": {
-        *("charon", "iscsi", "iscsiadm", "macsec", "mka", "nbdkit", "nvme", "strongswan", "tls", "tlsv1")
+        *("iscsi", "iscsiadm", "open-iscsi", "macsec", "mka", "nbdkit", "nvme", "strongswan", "tls", "tlsv1")
     },
     "results/upgrade.py": {"iscsi"},  # the only one of schema 1
     "testbeds/lab/boot/stubs.py": {"iscsi", "nbd"},  # libraries that fio loads

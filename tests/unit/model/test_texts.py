@@ -87,7 +87,8 @@ def test_each_text_of_a_file_has_a_kind() -> None:
     assert len(found) > 150
     assert [place for place, title in found if title not in KINDS] == []
     metas = [get_args(kind)[1] for kind in texts.KINDS]
-    assert len({meta.pattern for meta in metas}) == len({meta.title for meta in metas}) == len(metas)
+    assert len({(meta.pattern, meta.max_length) for meta in metas}) == len({meta.title for meta in metas})
+    assert len(metas) == len({meta.title for meta in metas})
 
 
 def types_read(tree: ast.AST) -> Iterator[str]:

@@ -27,6 +27,7 @@ from harness.results.bandwidth_series import NOT_STEADY
 from harness.results.store import RunFolder, open_probes, open_results, open_runs
 from harness.storage.iscsi.transport import FILES
 from tests.unit.command import harness
+from tests.unit.model.test_texts import fields_of
 from tests.unit.parsing import refused
 from tests.unit.results_folder import made_plan
 
@@ -51,6 +52,12 @@ SECRETS = {
     "path": "/srv/zaphod/trillian.img",
     "key": "PSK0x5eba77aabbcc",
     "message": "sd 3:0:0:0: [sdq] zaphod SYNOLOGY serial S4EVNX0R123456",
+    "IPv4 with commas": "198,51,100,77",
+    "telephone": "07700 90012",
+    "badge": "badge 90210",
+    "Windows host": "DESKTOP-JX91",
+    "digits of three": "077-009-0012",
+    "a number with dots": "077.009.001.2",
 }
 
 
@@ -70,7 +77,7 @@ def filled(kind: inspect.Type, text: str) -> Iterator[Any]:
         case inspect.Metadata():
             yield from filled(kind.type, text)
         case inspect.StrType():
-            yield "iscsi" if "|iscsi" in (kind.pattern or "") or "(?:iscsi" in (kind.pattern or "") else text
+            yield text
         case inspect.LiteralType():
             yield kind.values[0]
         case inspect.EnumType():
@@ -93,8 +100,12 @@ def filled(kind: inspect.Type, text: str) -> Iterator[Any]:
 
 
 def test_each_field_with_text_has_a_rule_and_what_a_session_agreed_on_is_known() -> None:
-    """Whoever adds one decides whether others may read it."""
-    assert share.free_texts() == {*share.TEXTS, *share.WHOLE}
+    """Whoever adds a kind decides whether others may read it."""
+    seen: set[type] = set()
+    found = {each for root in share.ROOTS for each in fields_of(inspect.type_info(root), "", seen)}
+    known = {place for place, _ in found}
+    assert [place for place, title in found if place not in share.FIELDS and title not in share.RULES] == []
+    assert share.FIELDS.keys() <= known and "Plan.links" in known
     names = {name.rpartition("/")[2] for part in FILES for name in part}
     assert names <= set(share.SESSION.split())
 
@@ -107,13 +118,17 @@ def test_no_text_of_any_field_comes_through(root: type, secret: str) -> None:
     assert any(secret.encode() in msgspec.json.encode(value) for value in planted)
     for value in planted:
         shared = msgspec.json.encode(share.Cleaner().clean(value)).decode()
-        for part in re.findall(r"[a-z0-9]{4,}", secret.lower()):
+        for part in (secret.lower(), *re.findall(r"[a-z0-9]{4,}", secret.lower())):
             assert part not in shared.lower() or part in TELL_NOTHING
+        numbers = [part for part in re.findall("[0-9]{2,}", secret) if part not in ("10", "14", "16", "00")]
+        assert not any(re.search(rf"(?<![0-9a-z.]){part}(?![0-9a-z.])", shared) for part in numbers), shared
+        # What leaves is of the field's own kind.
+        msgspec.json.decode(shared, type=root)
 
 
 def planted_environment(secret: str) -> dict[str, Any]:
     """With a text in every fact that a host, a machine and a run have."""
-    facts: dict[str, Any] = dict.fromkeys((*share.FACTS, "cpu_serial"), f"{secret} {secret}")
+    facts: dict[str, Any] = dict.fromkeys((*share.FACTS, "cpu_serial"), secret)
     facts["tools"] = {"fio": secret, secret: secret}
     others = ("device", "local_device", f"column {secret}", "fio", secret)
     return {"hosts": {"target": facts, secret: facts}, "machine": facts, **dict.fromkeys(others, facts)}
@@ -124,7 +139,10 @@ def test_no_fact_of_an_environment_comes_through(tmp_path: Path) -> None:
     run.save_plan(made_plan())
     for secret in SECRETS.values():
         run.save_environment(planted_environment(secret))
-        assert secret not in json.dumps(share.shared(run).environment), secret
+        shared = json.dumps(share.shared(run).environment)
+        assert secret not in shared, secret
+        for part in re.findall(r"[A-Za-z0-9]{2,}", secret):
+            assert not re.search(rf"(?<![0-9A-Za-z.]){part}(?![0-9A-Za-z.])", shared), (secret, shared)
 
 
 def test_each_fact_about_a_machine_has_a_rule() -> None:
@@ -137,6 +155,135 @@ def test_each_fact_about_a_machine_has_a_rule() -> None:
     section = docs.split("## Environment")[1].split("\n## ")[0]
     keys = {*re.findall(r"`(\w+)", " ".join(re.findall(r"^\| (`.*?) \|", section, re.M)))}
     assert keys == {"device", "local_device", "fio", "machine", "hosts", "column"}
+
+
+PROCESSORS = """
+Intel(R) Xeon(R) CPU E5-2680 v4 @ 2.40GHz
+Intel(R) Xeon(R) Gold 6248R CPU @ 3.00GHz
+Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz
+Intel(R) Xeon(R) Processor
+Intel(R) Core(TM) i7-8550U CPU @ 1.80GHz
+Intel(R) Core(TM)2 Duo CPU     E8400  @ 3.00GHz
+Intel(R) Core(TM) Ultra 7 155H
+Intel(R) Celeron(R) J4125 CPU @ 2.00GHz
+Intel(R) Celeron(R) N5105 @ 2.00GHz
+Intel(R) Pentium(R) Silver N6005 @ 2.00GHz
+Intel(R) Atom(TM) CPU C3538 @ 2.10GHz
+Intel(R) N100
+Intel(R) Xeon(R) E-2288G CPU @ 3.70GHz
+Intel(R) Xeon(R) CPU D-1541 @ 2.10GHz
+11th Gen Intel(R) Core(TM) i7-1185G7 @ 3.00GHz
+Intel Xeon Processor (Skylake, IBRS)
+Intel Core Processor (Haswell, no TSX)
+AMD EPYC
+AMD EPYC 7B13
+AMD EPYC 9R14
+AMD EPYC 7763 64-Core Processor
+AMD EPYC-Milan Processor
+AMD Ryzen 9 7950X3D 16-Core Processor
+AMD Ryzen 7 5700U with Radeon Graphics
+AMD Ryzen Threadripper PRO 3995WX 64-Cores
+AMD Embedded G-Series GX-412TC SOC
+Neoverse-N1
+Cortex-A72
+Apple M1 Pro
+QEMU Virtual CPU version 2.5+
+Common KVM processor
+UML
+"""
+SYSTEMS = [
+    ("kernel", "Linux 6.12.57+deb13-amd64", None),
+    (
+        "kernel",
+        "Linux version 6.1.0-22-amd64 (debian-kernel@lists.debian.org) #1",
+        "Linux version 6.1.0-22-amd64",
+    ),
+    ("kernel", "Linux version 6.8.0-45-generic (buildd@x)", "Linux version 6.8.0-45-generic"),
+    ("kernel", "Linux version 6.8.12-4-pve (x@y)", "Linux version 6.8.12-4-pve"),
+    ("kernel", "Linux version 6.1.192-harness", None),
+    ("kernel", "Linux version 6.18.44-fc-v782", "Linux version 6.18.44"),
+    ("kernel", "Linux version 6.1.0-198-51-100-77", "Linux version 6.1.0"),
+    ("kernel", "Linux version 6.1.0-zaphod", "Linux version 6.1.0"),
+    ("distribution", "Debian GNU/Linux 12 (bookworm)", None),
+    ("distribution", "Ubuntu 24.04.1 LTS", None),
+    ("distribution", "Debian GNU/Linux 12 for badge 90210", "Debian GNU/Linux 12"),
+    ("hypervisor", "KVM", None),
+    ("clocksource", "time-travel-clock", None),
+    ("governor", "performance", None),
+    ("congestion_control", "cubic", None),
+]
+TOOLS = """
+fio-3.33
+strongSwan 5.9.8 swanctl
+ip utility, iproute2-6.1.0, libbpf 1.1.2
+tcpdump version 4.99.3
+iscsiadm version 2.1.8
+nbdkit 1.32.5
+2.1.75-2.1
+nvme version 2.3
+"""
+
+
+def test_what_processors_systems_and_tools_are_called_stays() -> None:
+    cleaner = share.Cleaner()
+
+    def fact(name: str, value: str) -> object:
+        rule = share.FACTS[name]
+        return None if rule is None else rule(cleaner, value)
+
+    for text in PROCESSORS.strip().splitlines():
+        wanted = "processor" if text.endswith("SOC") else " ".join(text.split())
+        assert fact("cpu", text) == wanted, text
+    for text in (
+        "DESKTOP-JX91",
+        "07700 90012",
+        "Intel(R) of zaphod",
+        "AMD EPYC 7B13 at vault7",
+        "EPYC 1 2 3",
+    ):
+        assert fact("cpu", text) == "processor", text
+    for name, text, kept in SYSTEMS:
+        assert fact(name, text) == (text if kept is None else kept), text
+    for text in TOOLS.strip().splitlines():
+        assert share.FACTS["tools"]
+        assert fact_of_tool(text) == text
+
+
+def fact_of_tool(text: str) -> object:
+    rule = share.FACTS["tools"]
+    assert rule is not None
+    found = rule(share.Cleaner(), {"fio": text})
+    assert isinstance(found, dict)
+    return found["fio"]
+
+
+NAMED_SO = """
+wired-rtt5ms
+openflow-ethernet-controller-ethernet-cpu50
+wired-rate2.5g-loss0.1%
+4k-depth8
+rand-write-256k-qd64
+rand-read-4k-j4-qd16
+aes128gcm16-gso
+document-000
+10g
+802.11n
+HDD 7200 rpm
+AES-128-CBC, HMAC-SHA-256
+Gigabit Ethernet, 4 switches
+Gigabit Ethernet, round trip 5 ms
+Gigabit Ethernet, MTU 9000, 2.5 Gbit/s, loss 0.1%
+Open vSwitch at a tenth, controller over ethernet, 50% CPU
+WiFi (hwsim, WPA2)
+"""
+
+
+def test_names_and_titles_of_what_is_shipped_stay() -> None:
+    cleaner = share.Cleaner()
+    for text in NAMED_SO.strip().splitlines():
+        assert cleaner.title(text) == text, text
+    assert cleaner.title("badge 90210") == "name1 name2"
+    assert cleaner.title("wired-07700") == "wired-name3"
 
 
 def test_an_empty_text_stands_for_nothing() -> None:

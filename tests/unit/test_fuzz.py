@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from harness.model import texts
 from harness.results import share
 from tests.fuzz import commands, driver
 from tests.fuzz.commands import Done, Seen
@@ -121,12 +122,11 @@ def test_a_command_is_kept_from_what_is_not_its_folder_and_starts_nothing(tmp_pa
 
 def test_a_secret_that_is_shared_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = json.loads((RESULTS / RUN / "plan.json").read_text())
-    texts = [key for holder, key in places(plan) if isinstance(holder[key], str)]
-    title = Secret("plan.json", (texts.index("title") + 0.5) / len(texts), "{0} {1}", "host")
+    keys = [key for holder, key in places(plan) if isinstance(holder[key], str)]
+    title = Secret("plan.json", (keys.index("title") + 0.5) / len(keys), "{0} {1}", "host")
     case = Case("matrix: table", (title,))
     Shares().check(case)
-    monkeypatch.setitem(share.TEXTS, "LinkProfile.title", lambda _cleaner, text: text)
-    monkeypatch.setitem(share.TEXTS, "Proposal.title", lambda _cleaner, text: text)
+    monkeypatch.setitem(share.RULES, share.title_of(texts.Title), lambda _cleaner, text: text)
     with pytest.raises(Broken, match="a secret is shared"):
         Shares().check(case)
 

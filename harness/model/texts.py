@@ -43,7 +43,7 @@ RunId = Annotated[
 ]
 
 HostName = Annotated[
-    str, Meta(title="the name of a host of a run: initiator2", pattern=r"^[a-z]{1,32}[0-9]{0,4}\Z")
+    str, Meta(title="the name of a host of a run: initiator2", pattern=r"^[a-z][a-z-]{0,31}[0-9]{0,4}\Z")
 ]
 
 PriceListId = Annotated[

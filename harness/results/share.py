@@ -165,7 +165,9 @@ _WARNING = re.compile(
     rf"|{_NUMBER} % of the requests were lost, so twice the replies is not the rate"
     r"|[0-9]+ of [0-9]+ echo requests were lost|the sum still grew with [0-9]+ at once"
 )
-_ROLE = re.compile(rf"(?:{'|'.join(ENDS)}|hop)[0-9]{{0,3}}")
+_ROLE = re.compile(
+    rf"(?:{'|'.join(ENDS)}|hop|switch|router|controller)[0-9]{{0,3}}|pppoe-client|access-concentrator"
+)
 _RUN = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
 _INTERFACE = re.compile(
     r"(?:eth|eno|ens|wlan|bond|br|vmbr|wg|tun|tap|macsec|ipsec|tailscale|veth)[0-9]{0,3}"

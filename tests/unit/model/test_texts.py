@@ -187,6 +187,7 @@ def test_a_record_lists_files_below_raw_alone(tmp_path: Path, raw: str) -> None:
         (texts.Commit, ["", "0123456789ab", "0123456789abcdef0123456789abcdef01234567-dirty"]),
         (texts.FilePath, ["./document.fio", "my profiles/x.fio", "/etc/swanctl/x.conf#child"]),
         (texts.Percentile, ["mean", "p50", "p99.9", "p99.99"]),
+        (texts.HostName, ["initiator16", "target", "hop2", "switch", "router3", "access-concentrator"]),
         (texts.RunFile, ["raw/wired.x.r1/fio.json", "raw/probes/10g.tcp.r1/iperf3.txt"]),
     ],
 )

@@ -25,6 +25,7 @@ from harness.observe import environment as facts_of
 from harness.results import archive, share
 from harness.results.bandwidth_series import NOT_STEADY
 from harness.results.store import RunFolder, open_probes, open_results, open_runs
+from harness.storage import transports
 from harness.storage.iscsi.transport import FILES
 from tests.unit.command import harness
 from tests.unit.model.test_texts import fields_of
@@ -245,16 +246,9 @@ def test_what_processors_systems_and_tools_are_called_stays() -> None:
     for name, text, kept in SYSTEMS:
         assert fact(name, text) == (text if kept is None else kept), text
     for text in TOOLS.strip().splitlines():
-        assert share.FACTS["tools"]
-        assert fact_of_tool(text) == text
-
-
-def fact_of_tool(text: str) -> object:
-    rule = share.FACTS["tools"]
-    assert rule is not None
-    found = rule(share.Cleaner(), {"fio": text})
-    assert isinstance(found, dict)
-    return found["fio"]
+        assert share._tool(cleaner, text) == text
+    for name in (*facts_of.TOOLS, *transports.VERSIONS):
+        assert name in share._SYSTEMS.split(), name
 
 
 NAMED_SO = """

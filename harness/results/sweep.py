@@ -90,14 +90,15 @@ class Surface:
 
 
 def surfaces(plan: Plan) -> dict[Curve, Surface]:
-    """The curves of a sweep with their grids, by the plan alone."""
+    """The curves of a sweep with their grids, by the plan alone. A point that differs from no other along an
+    axis is none."""
     found: dict[Curve, Surface] = {}
     known = workloads(plan.jobs)
     for column in plan.columns:
         for name, workload in known.items():
             if (of := curve_of(plan, column, workload)) is not None:
                 found.setdefault(of[0], Surface({})).grid[column, name] = of[1]
-    return found
+    return {curve: surface for curve, surface in found.items() if surface.axes}
 
 
 def axes_of(found: Mapping[Curve, Surface]) -> dict[str, str]:

@@ -100,6 +100,19 @@ def test_points_of_a_curve_have_in_common_what_is_not_swept() -> None:
     assert (curve.column.label, len(surface.grid)) == ("wired", 2)
 
 
+def test_a_point_that_differs_from_no_other_along_an_axis_is_no_curve() -> None:
+    """As in a plan that somebody changed: its cell is measured, and is in the table, as any other."""
+    made = planned("depth=1,4", ipsec=("off",), links=("wired",))
+    first, *rest = made.jobs
+    other = msgspec.structs.replace(first, options=(*first.options, ("bs", "64k")))
+    changed = msgspec.structs.replace(made, jobs=(other, *rest))
+    assert list(map(len, (s.grid for s in sweep.surfaces(made).values()))) == [2]
+    assert (
+        not sweep.surfaces(changed)
+        and len(carried_out(changed, of=lambda p, c, o: measure(p, c, o, 1e6))) == 2
+    )
+
+
 def test_a_plan_names_curves_and_axes_and_not_a_thousand_workloads() -> None:
     over = planned("rtt=0.1ms..50ms", "depth=1,16", ipsec=("both",), links=("wired", "local"))
     lines: list[str] = []

@@ -14,7 +14,7 @@ import msgspec
 
 from harness.analysis.disturbance import Disturbed
 from harness.model import Status
-from harness.model.texts import Prose
+from harness.model.texts import Part, Prose
 
 
 class Phase(msgspec.Struct, frozen=True, tag_field="event", tag="phase"):
@@ -59,8 +59,8 @@ class CellWithdrawn(msgspec.Struct, frozen=True, tag_field="event", tag="cell-wi
 class Spent(msgspec.Struct, frozen=True, tag_field="event", tag="spent"):
     """Seconds of a run's parts, by what they went to; ``of_fio`` is the part within which fio measured."""
 
-    parts_s: dict[str, float]
-    of_fio: str
+    parts_s: dict[Part, float]
+    of_fio: Part
 
 
 class Failed(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):

@@ -45,7 +45,7 @@ NOT_FILES = {
     *("AgentMessage", "MachineSample", "Looked", "Policy", "SaCounters", "WifiAssociation", "Wiring"),
     *("_Printed", "_PrintedCiphers", "_PrintedRoundTrips"),
     # What tools print: their texts get the kinds of what is made of them.
-    *("_FioDocument", "_Iperf3Document", "_Event", "_Job", "IperfReport"),
+    *("_FioDocument", "_Iperf3Document", "_Event", "_Job", "IperfReport", "Latency"),
     # Of a file of any version; what follows reads it as a type of READ. An environment has no type.
     *("_AnyFile", "Any"),
     # Shipped with the harness, and read from nowhere else.

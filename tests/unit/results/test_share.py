@@ -400,6 +400,15 @@ def test_a_run_on_machines_is_shared_without_a_name(tmp_path: Path) -> None:
     assert "zaphod" not in (tmp_path / "r.html").read_text()
 
 
+@pytest.mark.parametrize(
+    ("release", "shared"), [("6.1.192-zaphod", "6.1.192"), ("2170912345678.1-zaphod", "")]
+)
+def test_of_a_release_the_version_is_shared_and_no_longer_number(release: str, shared: str) -> None:
+    environment = {"hosts": {"target": {"kernel": release}}}
+    facts = share._environment(share.Cleaner(), environment)["hosts"]["target"]
+    assert facts.get("kernel", "") == shared
+
+
 def test_a_folder_without_anything_that_can_be_read_is_not_shared(tmp_path: Path) -> None:
     (tmp_path / "run" / "cells").mkdir(parents=True)
     (tmp_path / "run" / "cells" / "a.json").write_text("{")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import itertools
+import re
 import struct
 import tempfile
 import warnings
@@ -96,6 +98,8 @@ class Added:
 
     def __call__(self, archive: zipfile.ZipFile) -> None:
         text, count = CONTENTS[self.content]
+        if self.method == zipfile.ZIP_STORED:
+            count = min(count, 20)  # more is refused by the file's size, and fills the fuzzer's own memory
         for number in range(self.times):
             name = f"cells/{number}.json" if self.times > 1 else self.name
             info = zipfile.ZipInfo(name.encode("utf-8", "replace").decode())
@@ -116,7 +120,8 @@ class Header:
     figure: int
 
     def __call__(self, data: bytes) -> bytes:
-        places = [place for place in range(len(data)) if data.startswith(self.mark, place)][:2000]
+        found = itertools.islice(re.finditer(re.escape(self.mark), data), 2000)
+        places = [each.start() for each in found]
         if not places:
             return data
         figure = struct.pack("<" + self.form, self.figure & (0xFFFF if self.form == "H" else 0xFFFFFFFF))

@@ -401,7 +401,7 @@ def test_a_run_on_machines_is_shared_without_a_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("release", "shared"), [("6.1.192-zaphod", "6.1.192"), ("2170912345678.1-zaphod", "")]
+    ("release", "shared"), [("Linux 6.1.192-zaphod", "Linux 6.1.192"), ("Linux 2170912345678.1-zaphod", "")]
 )
 def test_of_a_release_the_version_is_shared_and_no_longer_number(release: str, shared: str) -> None:
     environment = {"hosts": {"target": {"kernel": release}}}

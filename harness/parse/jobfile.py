@@ -112,6 +112,8 @@ _REFUSED = _by_option(
     }
 )
 
+_SEE = "profiles/README.md says what is accepted"
+_NO_ROOM = "use a larger backing, or lower size, offset or bs in the profile"
 _MOST_AT_ONCE = 6
 _MOST_NAMED = 50
 """Obstacles of one file; fio's own examples have up to 20."""
@@ -139,6 +141,9 @@ _FILLED = {"zero_buffers", "buffer_pattern", "refill_buffers", "buffer_compress_
 
 _Became = Callable[[str, str], None]
 """Takes what a job file has, and what became of it."""
+
+_Measurable = Callable[[Job], object]
+"""Raises UsageError for a job that cannot be measured: for one, the storage has no room for it."""
 
 _Check = Callable[[str], str | None]
 """Takes an option's value; returns what was expected instead, or None if the value is valid."""
@@ -262,12 +267,14 @@ _TABLE: tuple[tuple[_Check, str], ...] = (
 _CHECKS = {option: check for check, options in _TABLE for option in options.split()}
 
 
-def load_jobs(spec: str, notes: list[str] | None = None) -> tuple[str, tuple[Job, ...]]:
+def load_jobs(
+    spec: str, notes: list[str] | None = None, measurable: _Measurable | None = None
+) -> tuple[str, tuple[Job, ...]]:
     """The name of a profile and its workloads, in the order of its sections.
 
     ``spec`` is the name of a shipped profile (``document``, ``modern``) or the path of a job file of the
-    user's; the profile's name is then made from the file's. ``notes`` and errors are those of
-    ``parse_jobs``.
+    user's; the profile's name is then made from the file's. ``notes``, ``measurable`` and errors are those
+    of ``parse_jobs``.
     """
     folder = data_folder() / "profiles"
     known = {file.stem for file in folder.glob("*.fio")}
@@ -275,7 +282,7 @@ def load_jobs(spec: str, notes: list[str] | None = None) -> tuple[str, tuple[Job
     if spec not in known and "/" not in spec and not spec.endswith(".fio"):
         error = unknown_name("profile", spec, known)
         raise UsageError(error.message, hint=f"{error.hint}; a job file of yours is given as ./FILE")
-    jobs = parse_jobs(read_text(path, "profile"), shown_path(path), notes, path.parent)
+    jobs = parse_jobs(read_text(path, "profile"), shown_path(path), notes, path.parent, measurable)
     if notes is not None and spec not in known:
         notes += about(jobs, _other_default)
     return slug(path.stem, fallback="profile"), jobs
@@ -304,14 +311,19 @@ def _other_default(job: Job) -> str | None:
 
 
 def parse_jobs(
-    text: str, source: str, notes: list[str] | None = None, folder: Path | None = None
+    text: str,
+    source: str,
+    notes: list[str] | None = None,
+    folder: Path | None = None,
+    measurable: _Measurable | None = None,
 ) -> tuple[Job, ...]:
     """The sections of a job file as workloads, each merged with the [global] options above it.
 
     ``rw`` and ``bs`` are written out where fio would take its defaults. The value of a flag is None.
     ``source`` names the file in errors. ``notes`` gets what was replaced or left out, and why. ``folder`` has
     the files that it may include. UsageError, with line and option, for all options and values that are not
-    accepted, other includes, text outside sections, and a file without sections.
+    accepted, other includes, text outside sections, a file without sections, and jobs that are not
+    ``measurable``. Of a section that is refused, ``measurable`` gets the options that are accepted.
     """
     reading = _Reading()
     for number, line in _lines(text):
@@ -331,8 +343,10 @@ def parse_jobs(
             # That may follow from what was refused.
             if not section.refused & {"runtime", "ramp_time", "include"}:
                 _check_ramp(name, section.options)
-            if not section.refused:
-                jobs.append(_job(name, section.options, reading.became))
+        with reading.at(section.line):
+            jobs.append(_job(name, section, reading.became))
+            if measurable is not None and "include" not in section.refused:
+                measurable(jobs[-1])
     if not reading.has_sections:
         with reading.at(text.count("\n") + 1):
             raise UsageError(
@@ -391,7 +405,8 @@ class _Reading:
         try:
             yield
         except UsageError as error:
-            self._obstacles.setdefault(error.message, (error.hint, []))[1].append(line)
+            for each in error.obstacles or [error.message]:
+                self._obstacles.setdefault(each, (error.hint, []))[1].append(line)
 
     def became(self, what: str, fate: str) -> None:
         """Note that ``what`` is not as the file has it."""
@@ -440,7 +455,9 @@ class _Reading:
         try:
             option, value = _option(line, self.became)
         except UsageError:
-            self._current.refused.add(_meant(re.split(r"[\s=]", line, maxsplit=1)[0]))
+            meant = _meant(re.split(r"[\s=]", line, maxsplit=1)[0])
+            self._current.refused.add(meant)
+            self._seen.add(meant)
             raise
         if option == "stonewall":
             self._current.waits = value != "0"
@@ -454,6 +471,8 @@ class _Reading:
                 self.became(
                     f"{option}={options[option]}", "a later line of its section replaces it, as in fio"
                 )
+            if option not in self._seen:  # what was refused is [global]'s
+                self._current.refused.discard(option)
             self._seen.add(option)
             options[option] = value
 
@@ -468,9 +487,12 @@ class _Reading:
             raise UsageError(f"{source}, {refused[0]}", hint=hint)
         if refused:
             more = [f"and {len(refused) - _MOST_NAMED} more"] if len(refused) > _MOST_NAMED else []
+            aim, hint = "fit on the storage", _NO_ROOM
+            if any(each != _NO_ROOM for each, _ in self._obstacles.values()):
+                aim, hint = "read and write a device of the harness's", _SEE
             raise UsageError(
-                f"{source}: expected jobs that read and write a device of the harness's, found others",
-                hint="profiles/README.md says what is accepted",
+                f"{source}: expected jobs that {aim}, found others",
+                hint=hint,
                 obstacles=(*refused[:_MOST_NAMED], *more),
             )
 
@@ -540,7 +562,7 @@ def _check_known(option: str, key: str) -> None:
         near = closest(key, _CHECKS)
         raise UsageError(
             f"the harness does not pass option {shown(key)} on to fio",
-            hint=f"did you mean {near}?" if near else "remove it; profiles/README.md says what is accepted",
+            hint=f"did you mean {near}?" if near else f"remove it; {_SEE}",
         )
 
 
@@ -567,9 +589,11 @@ def check_job(job: Job) -> None:
         _check_value(option, option, "1" if value is None and option in _FLAGS else value or "")
 
 
-def _job(name: str, options: Mapping[str, str], became: _Became) -> Job:
+def _job(name: str, section: _Section, became: _Became) -> Job:
+    """The job. Without what was refused it needs the least room that the user can have meant."""
+    options = {option: value for option, value in section.options.items() if option not in section.refused}
     values: dict[str, str | None] = {"rw": "read"}
-    if not {"bsrange", "bssplit"} & options.keys():
+    if not {"bsrange", "bssplit"} & options.keys() and not {"bs", "bsrange", "bssplit"} & section.refused:
         values["bs"] = str(DEFAULT_BLOCK_BYTES)
     writes = moves_write(Job(name=name, options=tuple(options.items())))
     for option, value in options.items():
@@ -679,11 +703,14 @@ def _size_on(size_bytes: int, options: Mapping[str, str | None], label: str) -> 
     reach = _bytes(options.get("offset"), size_bytes)
     reach += _bytes(options.get("offset_increment"), size_bytes) * (int(options.get("numjobs") or 1) - 1)
     size = min(_bytes(options.get("size", "100%"), size_bytes), size_bytes - reach)
-    if size < _largest_block(options):
+    block = _largest_block(options)
+    if size < max(block, 1):
+        # A job whose block size was refused has none.
+        blocks = f"{format_size(block)} blocks" if block else "blocks"
         raise UsageError(
             f"{label}: expected blocks, offset and size to fit on {format_size(size_bytes)}, "
-            f"found {format_size(_largest_block(options))} blocks up to {format_size(reach + max(size, 0))}",
-            hint="use a larger backing, or lower size, offset or bs in the profile",
+            f"found {blocks} up to {format_size(reach + max(size, 0))}",
+            hint=_NO_ROOM,
         )
     return size
 

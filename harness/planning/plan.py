@@ -7,7 +7,7 @@ import functools
 import re
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -108,7 +108,8 @@ def make_plan(request: RunRequest) -> Plan:
         runtime = request.runtime or "1s"
         request = msgspec.structs.replace(request, runtime=runtime, retries=0, probes=bool(request.probes))
     notes: list[str] = []
-    profile, jobs = load_jobs(request.profile, notes)
+    runtime_s = None if request.runtime is None else parse_duration_s(request.runtime, what="runtime")
+    profile, jobs = load_jobs(request.profile, notes, _measurable(request, runtime_s))
     jobs = picked(jobs, request.workloads)
     there = existing.find(request, jobs, notes)
     request, jobs = there.request, there.jobs
@@ -119,7 +120,6 @@ def make_plan(request: RunRequest) -> Plan:
         numjobs=request.numjobs,
         notes=notes,
     )
-    runtime_s = None if request.runtime is None else parse_duration_s(request.runtime, what="runtime")
     run_id = new_run_id()
     kind, machines = _testbed(request)
     traits = TRAITS[kind, machines is not None]
@@ -192,6 +192,23 @@ def make_plan(request: RunRequest) -> Plan:
     rules.check(plan)
     _try_job_files(texts)
     return plan
+
+
+def _measurable(request: RunRequest, runtime_s: float | None) -> Callable[[Job], object] | None:
+    """A check that a job fits on the storage and into ``--runtime``. None with a portal or a volume: their
+    size is known only when they are found."""
+    if request.portal is not None or request.volume is not None:
+        return None
+    storage = Backing(kind=BackingKind.FILE, size_bytes=parse_size(request.size or DEFAULT_SIZE))
+    rules.check_size(storage)
+    points = functools.partial(axes.varied, blocks=request.blocks, numjobs=request.numjobs, notes=[])
+    points(())  # what was mistyped is no obstacle of the file
+
+    def check(job: Job) -> None:
+        if not request.workloads or job.name in request.workloads:
+            _texts(points((job,)), storage.size_bytes, runtime_s)
+
+    return check
 
 
 def _stand_ins(request: RunRequest, proposals: Iterable[str], disk: DiskProfile | None) -> Iterator[str]:

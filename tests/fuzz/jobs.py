@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from random import Random
 
 from harness.model.errors import UsageError
@@ -36,10 +36,10 @@ class Jobs:
             text = part(text)[: 1 << 20]
         notes: list[str] = []
         try:
-            for workload in parse_jobs(text.decode(errors="replace"), "own.fio", notes):
+            fits = partial(job_file, device="/dev/sdb", size_bytes=1 << 27, seed=1)
+            for workload in parse_jobs(text.decode(errors="replace"), "own.fio", notes, measurable=fits):
                 check_job(workload)
                 shortened(workload, 1 << 27)
-                job_file(workload, device="/dev/sdb", size_bytes=1 << 27, seed=1)
         except UsageError as error:
             if not error.message.isprintable() or len(error.message) > LONGEST or not error.hint:
                 raise Broken("a refusal that is no sentence with a hint", error.message) from error

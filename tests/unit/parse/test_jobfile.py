@@ -541,7 +541,56 @@ def test_the_plan_says_where_fio_would_not_do_the_same(tmp_path: Path) -> None:
 def test_all_jobs_that_do_not_fit_are_named_at_once(tmp_path: Path) -> None:
     text = "[a]\noffset=1G\n[b]\n[c]\nbs=1G\n"
     error = refused(planned, tmp_path, text)
-    assert [each.partition(": ")[0] for each in error.obstacles] == ["workload 'a'", "workload 'c'"]
+    assert error.message.endswith("own.fio: expected jobs that fit on the storage, found others")
+    assert error.hint == "use a larger backing, or lower size, offset or bs in the profile"
+    fit = "expected blocks, offset and size to fit on 128 MiB, found"
+    assert error.obstacles == (
+        f"line 1: workload 'a': {fit} 4 KiB blocks up to 1 GiB",
+        f"line 4: workload 'c': {fit} 1 GiB blocks up to 128 MiB",
+    )
+    assert planned(tmp_path, text, workloads=("b",))
+    assert planned(tmp_path, "[c]\nbs=1G\n", blocks=("4k",))
+    error = refused(planned, tmp_path, "[b]\n", blocks=("1G,4k,2G",))
+    assert [each.partition(": expected")[0] for each in error.obstacles] == [
+        "line 1: workload 'b-1024m'",
+        "line 1: workload 'b-2048m'",
+    ]
+
+
+def test_sizes_are_checked_also_in_a_file_that_is_refused(tmp_path: Path) -> None:
+    """They were once all else had been removed."""
+    for text, found in (
+        ("[a]\nbad=x\noffset=1G\n", "4 KiB blocks up to 1 GiB"),
+        ("[a]\nbad=x\noffset=131071k\n", "4 KiB blocks up to 128 MiB"),
+        ("[global]\nrw=trim\nnumjobs=9\n[a]\noffset_increment=64M\n", "4 KiB blocks up to 512 MiB"),
+        # What is refused may be as little as possible.
+        ("[a]\noffset=1z\nsize=1z\nbs=256M\n", "256 MiB blocks up to 128 MiB"),
+        ("[a]\nbs=x\noffset=128M\n", "blocks up to 128 MiB"),
+        ("[a]\nbs=4k\nbssplit=`\noffset=1G\n", "4 KiB blocks up to 1 GiB"),
+        # The section has a value of its own instead.
+        ("[global]\noffset=1z\n[a]\noffset=1G\n", "4 KiB blocks up to 1 GiB"),
+    ):
+        error = refused(planned, tmp_path, text)
+        line = text[: text.index("[a]")].count("\n") + 1
+        said = f"line {line}: workload 'a': expected blocks, offset and size to fit on 128 MiB, found {found}"
+        assert error.obstacles[-1] == said, text
+        assert "read and write a device" in error.message
+    for text in (
+        "[a]\nbs=x\noffset=131071k\n",
+        "[a]\noffset=1G\noffset=1z\n",
+        "[a]\nofset=1k\noffset=1G\n",
+        "[a]\ninclude x\nbs=1G\n",
+        "[a]\nnumjobs=x\noffset_increment=1G\n",
+        "[global]\nbs=1G\n[a]\nbs=x\n",
+        "[a]\nbsrange=x\nbs=4k\n",
+    ):
+        assert refused(planned, tmp_path, text).obstacles == (), f"the job may fit: {text}"
+    text = "[a]\nbad=x\n[b]\nbs=1G\n"
+    assert refused(planned, tmp_path, text, workloads=("a",)).obstacles == (), "b is not measured"
+    error = refused(planned, tmp_path, "[a]\nbad=x\nramp_time=9\n", runtime="2s")
+    assert "expected a runtime above 0 and not below its ramp_time, found 2.0 s" in error.obstacles[1]
+    # What was typed wrong is no obstacle of the file.
+    assert "expected" in refused(planned, tmp_path, "[a]\nbad=x\n", numjobs=("0",)).message
 
 
 def test_a_file_of_the_same_folder_is_included(tmp_path: Path) -> None:

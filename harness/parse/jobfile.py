@@ -60,6 +60,7 @@ _ALIASES = {
     "ss_dur": "steadystate_duration",
     "ss_ramp": "steadystate_ramp_time",
     "threads": "thread",
+    "nr_files": "nrfiles",
 }
 
 _OPPOSITES = {"buffered": ("direct", 1), "rwmixwrite": ("rwmixread", 100)}
@@ -77,7 +78,7 @@ def _by_option(reasons: Mapping[str, str]) -> dict[str, str]:
 _LEFT_OUT = _by_option(
     {
         "the harness chooses the device": """
-            filename filename_format directory lockfile unique_filename nrfiles nr_files openfiles
+            filename filename_format directory lockfile unique_filename nrfiles openfiles
             file_service_type filesize file_append fill_device fill_fs allow_file_create allow_mounted_write
             create_on_open create_serialize create_fsync overwrite fallocate unlink unlink_each_loop""",
         "a row is called as its section": "name",
@@ -93,6 +94,9 @@ _LEFT_OUT = _by_option(
 )
 """Accepted and left out with a note, by the reason: users' files have them, and a run has something else in
 their place."""
+
+_OF_SIZE = {"filesize", "nrfiles"}
+"""Left out, but a job with one file and no ``size`` has the file's."""
 
 _LIKE = {"windowsaio": "libaio", "solarisaio": "libaio", "mmap": "psync", "splice": "psync"}
 """What takes the place of engines that need another system, or files."""
@@ -463,9 +467,9 @@ class _Reading:
             self._current.waits = value != "0"
         elif option == "wait_for":
             self._current.wait_for = slug(value, fallback="")
-        if option in _LEFT_OUT:
+        if option in _LEFT_OUT and option != "filesize":
             self.became(option, f"left out, because {_LEFT_OUT[option]}")
-        elif option not in _DROPPED:
+        if option in _OF_SIZE or option not in {*_LEFT_OUT, *_DROPPED}:
             options = self._current.options
             if option in self._seen and options.get(option, value) != value:
                 self.became(
@@ -592,6 +596,13 @@ def check_job(job: Job) -> None:
 def _job(name: str, section: _Section, became: _Became) -> Job:
     """The job. Without what was refused it needs the least room that the user can have meant."""
     options = {option: value for option, value in section.options.items() if option not in section.refused}
+    file_size, files = options.pop("filesize", None), options.pop("nrfiles", "1")
+    if file_size is not None:
+        if files == "1" and "size" not in {*options, *section.refused} and _sizes(1)(file_size) is None:
+            options["size"] = file_size
+            became("filesize", "the size of a job that has none, as in fio")
+        else:
+            became("filesize", f"left out, because {_LEFT_OUT['filesize']}")
     values: dict[str, str | None] = {"rw": "read"}
     if not {"bsrange", "bssplit"} & options.keys() and not {"bs", "bsrange", "bssplit"} & section.refused:
         values["bs"] = str(DEFAULT_BLOCK_BYTES)

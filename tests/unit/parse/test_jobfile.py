@@ -356,9 +356,9 @@ LEFT_OUT = """
     filename=/dev/sda | filename_format=x.$jobnum | directory=/tmp | lockfile=readwrite | write_bw_log=x |
     write_lat_log | write_iops_log=/etc/x | write_hist_log=x | write_iolog=x | log_avg_msec=1 |
     per_job_logs=1 | verify_state_save=1 | verify_dump=1 | unlink=1 | unlink_each_loop=1 |
-    allow_mounted_write=1 | allow_file_create=1 | filesize=1M | nrfiles=2 | fallocate=native | overwrite=1 |
-    file_append=1 | fill_device=1 | fill_fs=1 | name=x | numa_cpu_nodes=0-1 | exitall | startdelay=5 |
-    flow=8 | percentile_list=50:99 | clat_percentiles=1
+    allow_mounted_write=1 | allow_file_create=1 | filesize=1M-2M | nrfiles=2 | fallocate=native |
+    overwrite=1 | file_append=1 | fill_device=1 | fill_fs=1 | name=x | numa_cpu_nodes=0-1 | exitall |
+    startdelay=5 | flow=8 | percentile_list=50:99 | clat_percentiles=1
 """
 
 
@@ -393,6 +393,27 @@ def test_notes_say_what_became_of_what() -> None:
     (workload,) = parse_jobs(text, "f.fio", notes)
     assert "io_submit_mode" not in dict(workload.options) and len(notes) == 1
     assert "io_submit_mode" in options_of(text.replace("poisson", "linear"))
+
+
+def test_a_job_with_one_file_and_no_size_has_the_files_as_in_fio() -> None:
+    """Such a job moved all of the device instead."""
+    for text, size in (
+        ("[a]\nfilesize=1M\n", "1M"),
+        ("[global]\nfilesize=1M\nnr_files=1\n[a]\nfilesize=2M\n", "2M"),
+        ("[a]\nsize=4M\nfilesize=1M\n", "4M"),
+        ("[a]\nfilesize=1M\nnrfiles=2\n", None),
+        ("[a]\nfilesize=1M-2M\n", None),
+        ("[a]\nfilesize=0\n", None),
+        ("[a]\nfilesize=50%\n", None),
+    ):
+        notes: list[str] = []
+        (job,) = parse_jobs(text, "f.fio", notes)
+        assert dict(job.options).get("size") == size, text
+        assert not {"filesize", "nrfiles"} & dict(job.options).keys()
+        used = "filesize: the size of a job that has none, as in fio" in notes
+        assert used is (size in ("1M", "2M")), text
+        left_out = any("filesize" in note and "left out" in note for note in notes)
+        assert left_out is not used, notes
 
 
 def test_of_two_values_the_later_counts_as_in_fio() -> None:

@@ -209,7 +209,10 @@ def _measure_twin(run: RunFolder) -> None:
     plan_of_run = run.load_plan()
     evidence = collect(run.load_records(), {plan_of_run.run_id: plan_of_run}, run.load_probes())
     made = twin.plan_of(plan_of_run, evidence)
-    if made is None or twin.is_current(run, made):
+    if made is None:
+        tell(f"no twin of {plan_of_run.run_id}: {twin.why_none(plan_of_run)}")
+        return
+    if twin.is_current(run, made):
         return
     folder = twin.folder_of(run)
     rules.check(made, f"the twin of {shown(str(run.path))}")

@@ -107,6 +107,15 @@ def plan_of(plan: Plan, evidence: Sequence[Evidence]) -> Plan | None:
     )
 
 
+def why_none(plan: Plan) -> str:
+    """Why a run has no twin, for people."""
+    if plan.setting.is_virtual:
+        return "the run itself is in virtual time"
+    if all(column.is_local for column in plan.columns):
+        return "it has no column over a link"
+    return "the rate of no link is known"
+
+
 def disk_like(evidence: Sequence[Evidence]) -> DiskProfile:
     """A disk of chips that take as long as ``local`` for one I/O of the smallest and of the largest block.
 

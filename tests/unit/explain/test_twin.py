@@ -57,6 +57,20 @@ def test_real_links_are_set_as_they_were_found() -> None:
     assert twin.plan_of(plan, unknown) is None, "without a link it tells nothing"
 
 
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"virtual_time": True}, "virtual time"),
+        ({"columns": (Column("local"),)}, "no column over a link"),
+        ({"columns": (Column("local"), Column("wired"))}, "the rate of no link is known"),
+    ],
+)
+def test_a_run_without_a_twin_is_told_why(changes: dict[str, Any], why: str) -> None:
+    plan = made_plan(**changes)
+    assert twin.plan_of(plan, [replace(cell(), rate_unknown="no interface says it")]) is None
+    assert why in twin.why_none(plan)
+
+
 def kept(folder: Path, plan: Plan, records: list[Record]) -> RunFolder:
     run = RunFolder(folder / "r1")
     run.path.mkdir()

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from harness import hosts
-from harness.hosts import Host, NamespaceHost, namespaces
+from harness.hosts import Host, NamespaceHost, namespaces, of_each
 from harness.hosts.runner import await_condition
 from harness.hosts.unseen import Unseen
 from harness.model.errors import CommandFailed, HarnessError, RequirementError
@@ -61,6 +62,34 @@ def assert_not_entered(host: Host, argv: list[str], error: type[HarnessError], w
     asked = {"ready": lambda: False, "deadline_s": PATIENCE_S, **more}
     with pytest.raises(error, match=why), host.daemon(argv, **asked):
         pytest.fail("it was entered")
+
+
+class OfKernel(NamespaceHost):
+    """A host of a kernel by that name."""
+
+    @property
+    def kernel(self) -> str:
+        return self.name
+
+
+def test_several_machines_are_asked_at_the_same_time() -> None:
+    """Answers come in the order of the hosts, and the first error is raised. Those of one kernel are asked
+    one after another."""
+    here, there = (OfKernel(name) for name in "ab")
+    met = threading.Barrier(2, timeout=PATIENCE_S)
+
+    def both(host: OfKernel) -> str:
+        met.wait()
+        return host.kernel
+
+    def refuse(host: OfKernel) -> str:
+        raise CommandFailed(host.kernel)
+
+    assert of_each([there, here], both) == ["b", "a"], "one after another would never meet"
+    with pytest.raises(CommandFailed, match="b"):
+        of_each([there, here], refuse)
+    asking = of_each([here, here], lambda _: threading.current_thread())
+    assert asking == [threading.current_thread()] * 2
 
 
 class HostContract:

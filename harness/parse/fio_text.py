@@ -217,13 +217,15 @@ def _job(
             left_out = f"{transfer['way']}: {moved} bytes, but {count} blocks have only {count * size_bytes}"
         if problem:
             problems.append(f"{transfer['way']}: {problem}")
+        if moved and not count:
+            problems.append(f"{transfer['way']}: {moved} bytes, but no I/O was issued")
         runtime_ns = int(transfer["ms"]) * MS_NS
         latency, kind, doubt = _latency(of_way)
         left_out = left_out or doubt
         if (latency.min_ns or 0) > runtime_ns:
             latency, kind, left_out = Latency(), None, IMPOSSIBLE
         kinds |= {kind} if kind else set()
-        if moved and runtime_ns:
+        if moved and count and runtime_ns:
             ios[transfer["way"]] = Io(bytes=moved, ios=count, runtime_ns=runtime_ns, latency=latency)
     if not (ios or problems):
         problems.append(NOT_SEPARATE if _MIXED.search(part) else NO_FIGURES)
@@ -283,7 +285,10 @@ def _latency(text: str) -> tuple[Latency, LatencyKind | None, str]:
     for row in _LATENCY.finditer(text):
         names = ("min", "max", "mean", "stddev")
         values = {f"{name}_ns": _amount(row[name]) * _NS[row["unit"]] for name in names}
-        kinds.setdefault(row["kind"], msgspec.convert(values, Latency))
+        try:
+            kinds.setdefault(row["kind"], msgspec.convert(values, Latency))
+        except msgspec.ValidationError:
+            return Latency(), None, IMPOSSIBLE
     found, completion = kinds.get("lat", Latency()), kinds.get("clat", Latency())
     # With lat_percentiles fio may print both.
     rows = max(_PERCENTILES.finditer(text), key=lambda each: each["kind"] == "lat", default=None)
@@ -296,6 +301,10 @@ def _latency(text: str) -> tuple[Latency, LatencyKind | None, str]:
         for each in _PERCENTILE.finditer(rows["rows"])
         if float(each["part"]) in PERCENTILES
     }
+    try:
+        msgspec.convert(values, Latency)
+    except msgspec.ValidationError:
+        return found, None, IMPOSSIBLE
     found = msgspec.structs.replace(found, **values)
     if rows["kind"] == "clat":
         return msgspec.structs.replace(found, percentiles=COMPLETION), "clat", ""

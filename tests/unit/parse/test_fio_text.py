@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -85,6 +86,18 @@ def test_what_contradicts_itself_is_invalid_and_what_is_cut_has_no_figures() -> 
     for many in ("\n" * 500_000, " |" * 200_000, "a: " * 200_000, "  lat (usec): min=" + "1" * 500_000):
         fio.parse(NEW + many)
     assert time.process_time() - began < 5
+
+
+def test_bytes_without_an_io_and_times_beyond_a_number_are_no_figures() -> None:
+    (job, _) = fio.parse(NEW.replace("total=163840,", "total=0,")).jobs
+    has(job, read=None, invalid=("read: 10737418240 bytes, but no I/O was issued",))
+    long = "9223372036854775808"
+    output = fio.parse(NEW.replace("max=12k, avg=401.50", f"max={long}, avg=401.50"))
+    has(known(output.jobs[0].read).latency, mean_ns=None, max_ns=None, p50_ns=None)
+    assert fio_text.IMPOSSIBLE in output.warnings
+    output = fio.parse(NEW.replace("50.00th=[  390]", f"50.00th=[{long}]"))
+    has(known(output.jobs[0].read).latency, mean_ns=401_500, p50_ns=None, p99_ns=None)
+    assert fio_text.IMPOSSIBLE in output.warnings
 
 
 def test_the_same_run_has_the_same_figures_in_both_forms(tmp_path: Path) -> None:

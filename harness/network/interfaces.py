@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import msgspec
 
-from harness.hosts import Host
+from harness.hosts import Host, of_each
 from harness.hosts.footprint import Leftover
 from harness.hosts.journal import Journal
 from harness.hosts.undo import UndoStep
@@ -280,7 +280,7 @@ def _find(
 ) -> tuple[LinkEnd, LinkEnd, str]:
     """Both sides of a link, and the target's address on it: of the first of ``families`` in which they share
     a network."""
-    near, far = read_interfaces(initiator), read_interfaces(target)
+    near, far = of_each((initiator, target), read_interfaces)
     if profile.ip == IPV6:
         for host in (initiator, target):
             links.require_ipv6(host)

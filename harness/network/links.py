@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from harness.hosts import Host
+from harness.hosts import Host, of_each
 from harness.hosts.footprint import Leftover
 from harness.hosts.journal import Journal
 from harness.hosts.undo import UndoStep
@@ -349,10 +349,16 @@ _OF_BLOCK: dict[Family, str] = {IPV4: r"198\.1[89]\.[\d./]+", IPV6: r"2001:2:[0-
 
 def describe(path: LinkPath) -> dict[str, str]:
     """The link as the kernel has it, its ends and its hops: the output of ip(8) and tc(8)."""
-    reported = {}
-    for end, host, iface, _, _ in ends(path):
-        reported[f"{end}_interface"] = host.run(["ip", "-d", "address", "show", "dev", iface]).stdout
-        reported[f"{end}_qdisc"] = host.run(["tc", "-s", "qdisc", "show", "dev", iface]).stdout
+    of = {host: (end, iface) for end, host, iface, _, _ in ends(path)}
+
+    def report(host: Host) -> dict[str, str]:
+        end, iface = of[host]
+        return {
+            f"{end}_interface": host.run(["ip", "-d", "address", "show", "dev", iface]).stdout,
+            f"{end}_qdisc": host.run(["tc", "-s", "qdisc", "show", "dev", iface]).stdout,
+        }
+
+    reported = {name: text for found in of_each([*of], report) for name, text in found.items()}
     for hop in path.hops:
         reported[f"{hop.name}_interfaces"] = hop.run(["ip", "-d", "address"]).stdout
         reported[f"{hop.name}_qdiscs"] = hop.run(["tc", "-s", "qdisc"]).stdout

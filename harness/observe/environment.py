@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
-from harness.hosts import Host, ReadableHost
+from harness.hosts import Host, ReadableHost, of_each
 from harness.model.errors import HopLost
 from harness.observe.counters import USER_MODE
 from harness.observe.hops import Hop
@@ -41,12 +41,15 @@ def describe(
 ) -> dict[str, object]:
     """``{"hosts": {name: {…}}}``: what each host reports about itself; absent files and tools are left
     out. ``tools`` are their versions, where these are known already; ``more`` is as for ``versions``."""
+    hosts = tuple(hosts)
+
+    def report(host: Host) -> dict[str, object]:
+        told = versions(host, more) if tools is None else dict(tools)
+        return {**describe_kernel(host), "tools": told}
+
     # Hosts in one namespace of one kernel would report the same.
-    known: dict[object, dict[str, object]] = {}
-    for host in (hosts := tuple(hosts)):
-        if (place := (host.kernel, host.netns)) not in known:
-            told = versions(host, more) if tools is None else dict(tools)
-            known[place] = {**describe_kernel(host), "tools": told}
+    different = {(host.kernel, host.netns): host for host in reversed(hosts)}
+    known = dict(zip(different, of_each([*different.values()], report), strict=True))
     return {
         "hosts": {
             **{host.name: known[host.kernel, host.netns] for host in hosts},

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness.analysis import disturbance
-from harness.hosts import LOADED, PRIVATE, Host, NamespaceHost, runner, signals
+from harness.hosts import LOADED, PRIVATE, Host, NamespaceHost, of_each, runner, signals
 from harness.hosts.footprint import module_name
 from harness.hosts.journal import Journal
 from harness.hosts.runner import last_lines
@@ -116,10 +116,6 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
                 emit(Phase(f"removed on the {name}, left by an earlier run: {what}"))
             for what in failed:
                 emit(Phase(f"could not be removed on the {name}: {what}"))
-            if plan.traits.has_machines:
-                from harness.testbeds import doctor  # here, because its import takes its time in the lab
-
-                doctor.require(host, machine.role, plan)
             return host
 
         # The initiators first: a session that a killed run left can be ended only while its target is still
@@ -127,6 +123,12 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
         named = participants.machines(machines.target, machines.initiators)
         initiators = tuple(reach(each) for each in named if each.role == "initiator")
         target = next((reach(each) for each in named if each.role == "target"), Unseen())
+        if plan.traits.has_machines:
+            from harness.testbeds import doctor  # here, because its import takes its time in the lab
+
+            roles = dict.fromkeys(initiators, "initiator")
+            seen = roles if isinstance(target, Unseen) else {**roles, target: "target"}
+            of_each([*seen], lambda host: doctor.require(host, seen[host], plan))
         for initiator, link in itertools.product(initiators, plan.links.values()):
             if plan.storage.reached is not None:
                 interfaces.to_portal(initiator, link, index=0, port=plan.storage.reached.port)
@@ -147,7 +149,9 @@ def prepare(plan: Plan, taking_part: Hosts) -> dict[str, RequirementError]:
     for host, role in roles.items():  # several may share a kernel
         names = needed.setdefault(host.kernel, (host, []))[1]
         names += itertools.chain.from_iterable(each[role] for each in needs.values())
-    absent = {kernel: _absent(host, names) for kernel, (host, names) in needed.items()}
+    names_of = dict(needed.values())
+    found = of_each([*names_of], lambda host: _absent(host, names_of[host]))
+    absent = dict(zip(needed, found, strict=True))
     hint = "run in the lab with --testbed lab, or install a kernel that has these modules"
     if plan.setting.lab_kernel is LabKernel.DEBIAN:
         hint = "the lab's own kernel has them: harness kernel build, then --lab-kernel own"

@@ -204,17 +204,22 @@ def run(clone: Path, words: Sequence[str], results: Path, *, trace: bool) -> tup
     python = clone / ".venv/bin/python"
     command = [str(python), str(HERE), "--traced"] if trace else [str(clone / ".venv/bin/harness")]
     before = set(results.iterdir()) if results.is_dir() else set()
+    began = time.monotonic()
     done = subprocess.run(
         [*command, "run", *words, "--results", str(results)], check=False, capture_output=True, text=True
     )
+    took_s = time.monotonic() - began
     found = SUMMARY.search(done.stdout + done.stderr)
     if found is None:
         raise SystemExit(f"no figures from {clone}: {done.stdout[-500:]} {done.stderr[-2000:]}")
     (folder,) = set(results.iterdir()) - before
     figures = {"first fio, s": float(found[1]), "fio's share, %": float(found[2])}
     around = defaultdict(list)
-    for record in open_results([folder]):
-        if record.status is Status.OK and record.fio_ns:
+    measured = [record for record in open_results([folder]) if record.fio_ns]
+    took_s -= sum(record.fio_ns for record in measured) / 1e9
+    figures["s of the whole run besides fio, a cell"] = took_s / len(measured)
+    for record in measured:
+        if record.status is Status.OK:
             column = record.column.link + ("+ESP" if record.column.protection else "")
             around[column].append((record.wall_ns - record.fio_ns) / 1e9)
     # The first cell of a column brings it up.
@@ -320,11 +325,11 @@ def main() -> None:
             found = {clone: run(clone, words, results, trace=False)[1] for clone in turn}
             pairs.append([found[clone] for clone in both])
             print(f"pair {number + 1}: {pairs[-1]}", flush=True)
-        print(f"{'':28} {'before':>8} {'after':>8} {'ratio':>8}")
+        print(f"{'':40} {'before':>8} {'after':>8} {'ratio':>8}")
         for name in pairs[0][0]:
             before, after = ([pair[n][name] for pair in pairs] for n in (0, 1))
             ratio = statistics.median(b / a for a, b in zip(before, after, strict=True))
-            print(f"{name:28} {statistics.median(before):8.2f} {statistics.median(after):8.2f} {ratio:8.2f}")
+            print(f"{name:40} {statistics.median(before):8.2f} {statistics.median(after):8.2f} {ratio:8.2f}")
 
 
 if __name__ == "__main__":

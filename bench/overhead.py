@@ -199,6 +199,13 @@ def traced(argv: list[str]) -> None:
     cli()
 
 
+def verbose(clone: Path) -> list[str]:
+    """The option with which `harness run` of a clone says when fio began and for how long it measured:
+    earlier versions have none, and always say it."""
+    told = (clone / "harness/cli/console.py").read_text(encoding="utf-8")
+    return ["--verbose"] * ("--verbose" in told)
+
+
 def run(clone: Path, words: Sequence[str], results: Path, *, trace: bool) -> tuple[Path, dict[str, float]]:
     """One run of a clone; returns its folder and its figures."""
     python = clone / ".venv/bin/python"
@@ -206,7 +213,10 @@ def run(clone: Path, words: Sequence[str], results: Path, *, trace: bool) -> tup
     before = set(results.iterdir()) if results.is_dir() else set()
     began = time.monotonic()
     done = subprocess.run(
-        [*command, "run", *words, "--results", str(results)], check=False, capture_output=True, text=True
+        [*command, "run", *words, *verbose(clone), "--results", str(results)],
+        check=False,
+        capture_output=True,
+        text=True,
     )
     took_s = time.monotonic() - began
     found = SUMMARY.search(done.stdout + done.stderr)

@@ -24,6 +24,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
+from bench.overhead import verbose
 from harness.hosts.state import state_folder
 from harness.testbeds.lab import persistent
 
@@ -55,7 +56,10 @@ def tried(harness: Path, results: str, words: list[str], daemon: int) -> dict[st
     lab_s, own = processor_s(daemon), resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.monotonic()
     done = subprocess.run(
-        [harness, "run", *words, "--results", results], check=False, capture_output=True, text=True
+        [harness, "run", *words, *verbose(harness.parents[2]), "--results", results],
+        check=False,
+        capture_output=True,
+        text=True,
     )
     whole_s, now = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     first = FIRST_FIO.search(done.stderr)

@@ -545,7 +545,7 @@ def measure(name: str, also: Sequence[str] = ()) -> float:
     shutil.rmtree(scratch, ignore_errors=True)
     begun = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "harness", *words, "--results", str(scratch.relative_to(ROOT))],
+        [sys.executable, "-m", "harness", *words, "--verbose", "--results", str(scratch.relative_to(ROOT))],
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

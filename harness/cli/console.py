@@ -47,6 +47,10 @@ PlanOption = Annotated[
     bool, typer.Option("--plan", help="Print what would run, and for how long.", rich_help_panel=THE_RUN)
 ]
 
+VerboseOption = Annotated[
+    bool, typer.Option("--verbose", help="Say at the end where the time went.", rich_help_panel=THE_RUN)
+]
+
 NARROW = 80
 """The width of a terminal, in characters, where there is none."""
 

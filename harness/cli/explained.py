@@ -31,7 +31,7 @@ from harness.parse import references, reported
 from harness.parse.files import shown_path
 from harness.parse.profiles import load_link
 from harness.planning import forecasts
-from harness.report.conclusion import Conclusion, in_words
+from harness.report import summary
 from harness.results import planned, rules, sweep
 from harness.results.measured import Measured
 from harness.results.store import RESULTS, RunFolder, open_runs
@@ -138,7 +138,7 @@ def explain_command(
     if is_shown and not (results := results.rest).records:
         return
     if summary:
-        print_answers(results.answers, results.corrections)
+        print_answers(results, results.corrections)
         print_tried(results)
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
@@ -158,14 +158,13 @@ def print_curves(results: Measured) -> None:
         sys.stdout.write("\n".join(wrapped(sentence, NARROW, "  ")) + "\n")
 
 
-def print_answers(found: Sequence[Conclusion], corrections: Sequence[str] = ()) -> None:
+def print_answers(results: report.LoadedResults, corrections: Sequence[str] = ()) -> None:
     """What each column reaches and costs, and why; to standard error if there is nothing to say. Then what
     answers of earlier versions said wrongly."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else NARROW
-    if found:
-        sys.stdout.write(in_words(found, width) + "\n")
-        for line in corrections:
-            sys.stdout.write("\n".join(wrapped(line, width, "  ")) + "\n")
+    if lines := summary.lines(results.answers, results, width):
+        lines += [cut for line in corrections for cut in wrapped(line, width, "  ")]
+        sys.stdout.write("\n".join(lines) + "\n")
     else:
         tell("nothing to compare: measure a link, or protected columns together with --protect off")
 

@@ -15,6 +15,7 @@ from harness.cli.completion import PROBES, VALUES
 from harness.cli.console import (
     PlanOption,
     ResumeOption,
+    VerboseOption,
     carry_out,
     machines_of,
     measured_again,
@@ -41,6 +42,7 @@ def probe(
     *,
     resume: ResumeOption = None,
     plan_only: PlanOption = False,
+    verbose: VerboseOption = False,
     **typed: object,
 ) -> None:
     """Measure paths without storage: ping, TCP, UDP, packets per second, UDP round trips."""
@@ -62,13 +64,19 @@ def probe(
         _print_plan(made)
         return
     with measuring(made, folder, is_resumed=resume is not None) as state:
-        status = _run(made, folder, state, started_s, asked)
+        status = _run(made, folder, state, started_s, asked, is_verbose=verbose)
     if status:
         raise typer.Exit(status)
 
 
 def _run(
-    made: Plan, folder: RunFolder, state: Path, started_s: float, asked: probe_plan.ProbeProfile | None
+    made: Plan,
+    folder: RunFolder,
+    state: Path,
+    started_s: float,
+    asked: probe_plan.ProbeProfile | None,
+    *,
+    is_verbose: bool,
 ) -> int:
     records = measured_again(lambda: folder.load_probes())
     done = {record.key for record in records if disturbance.is_final(record, made)}
@@ -78,7 +86,7 @@ def _run(
     if left:
         tell_start(made, folder, f"{left} probes")
         outcome = carry_out(made, folder, state, started_s, left)
-        status, lines = outcome.exit_code, outcome.summary("probe")
+        status, lines = outcome.exit_code, outcome.summary("probe", is_verbose=is_verbose)
     again = f"harness table {shlex.quote(str(folder.path))}"
     for view, reference in _views(made, asked):
         print_view([folder.path], view, reference)

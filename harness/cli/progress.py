@@ -100,20 +100,14 @@ class RunOutcome:
             case Ended():
                 self.leaks = event.leaks
 
-    def summary(self, what: str = "measurement") -> list[str]:
-        """The lines printed at the end: each ``what`` by status, the time, and fio's part of it."""
+    def summary(self, what: str = "measurement", *, is_verbose: bool = False) -> list[str]:
+        """The lines printed at the end: each ``what`` by status, the time, and if ``is_verbose`` fio's part
+        of it."""
         wall_s = self.ended_s - self.started_s
         total = sum(self.counts.values())
         cells = ", ".join(f"{count} {status}" for status, count in sorted(self.counts.items()))
         lines = [f"{counted(total, what)} ({cells or 'none measured'}) in {format_duration(wall_s)}"]
-        if self.virtual_time and self.fio_ns:
-            lines.append(f"fio measured for {self.fio_ns / 1e9:.1f} s of virtual time")
-        elif self.first_fio_s is not None:
-            lines.append(
-                f"fio began {self.first_fio_s - self.started_s:.1f} s after the start and measured "
-                f"for {self.fio_ns / 1e9 / wall_s:.0%} of the whole time"
-            )
-            lines += self._made_up(wall_s)
+        lines += self._spent(wall_s) if is_verbose else []
         disturbed = self.disturbed
         if disturbed:
             worst, key = max(disturbed, key=lambda found: found[0].share)
@@ -121,6 +115,16 @@ class RunOutcome:
             which = f"{cell}, repeat {repeat} ({worst.cause})"
             lines.append(f"{len(disturbed)} of {counted(total, what)} disturbed; worst: {which}")
         return lines
+
+    def _spent(self, wall_s: float) -> list[str]:
+        """When fio began, and for how long it measured."""
+        if self.virtual_time and self.fio_ns:
+            return [f"fio measured for {self.fio_ns / 1e9:.1f} s of virtual time"]
+        if self.first_fio_s is None:
+            return []
+        began = f"fio began {self.first_fio_s - self.started_s:.1f} s after the start"
+        part = f"{self.fio_ns / 1e9 / wall_s:.0%} of the whole time"
+        return [f"{began} and measured for {part}", *self._made_up(wall_s)]
 
     def _made_up(self, wall_s: float) -> list[str]:
         """What the rest of the time went to: the largest part first, and none that is less than a percent."""

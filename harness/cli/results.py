@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,6 +29,9 @@ from harness.table import Metric, Options, RatioTo, TableFormat, comparison, cur
 from harness.table.views import View, build_counters, build_scale
 from harness.table.views import build as build_view
 from harness.table.views import render as render_view
+
+if TYPE_CHECKING:
+    from harness.results.share import SharedRun
 
 NOT_JUDGED = 3
 """Exit status of a comparison in which not one cell could be judged."""
@@ -159,13 +162,25 @@ def share_command(
     is_listed: Annotated[
         bool, typer.Option("--list", help="Print what would be in it, and write nothing.")
     ] = False,
+    in_markdown: Annotated[
+        bool,
+        typer.Option(
+            "--markdown",
+            help="Instead of a file for the harness: answer, table and command for a thread, as Markdown.",
+            show_default=False,
+        ),
+    ] = False,
 ) -> None:
     """Make one file of a run for others: its figures, without addresses, names, serials and keys.
 
     First it prints every text that the file has, what stands for which name, and what is left out. table,
-    compare, explain, report and export take the file as they take a run's folder.
+    compare, explain, report and export take the file as they take a run's folder. With --markdown it prints
+    the same figures as text, or writes it to --to FILE.
     """
     from harness.results import archive, share  # here, because who reads results need not wait for them
+
+    if in_markdown and is_listed:
+        raise UsageError("expected one of --markdown and --list, found both", hint="leave one out")
 
     found = open_runs([run])
     if len(found) != 1:
@@ -173,6 +188,9 @@ def share_command(
             f"{shown_path(run)}: expected one run, found {len(found)}", hint="name it: results/RUN-ID"
         )
     shared = share.shared(found[0])
+    if in_markdown:
+        _share_text(shared, to)
+        return
     width = shutil.get_terminal_size().columns
     for line in shared.listing:
         say("\n".join(wrapped(printable(line), width, "  ")))
@@ -182,6 +200,18 @@ def share_command(
     file = to or Path(f"{shared.run_id}{archive.SUFFIX}")
     write(file, data)
     tell(f"{shown_path(file)}: {len(data) / 1000:.0f} kB. Nothing was sent anywhere.")
+
+
+def _share_text(shared: SharedRun, to: Path | None) -> None:
+    """Print or write what others may have of a run as text to paste."""
+    from harness.report import markdown
+
+    text = markdown.of_run(shared)
+    if to is None:
+        sys.stdout.write(text)
+    else:
+        write(to, text.encode())
+        tell(f"{shown_path(to)}: {len(text)} characters. Nothing was sent anywhere.")
 
 
 def write(file: Path, data: bytes) -> None:

@@ -14,6 +14,7 @@ from harness.cli import options
 from harness.cli.console import (
     PlanOption,
     ResumeOption,
+    VerboseOption,
     carry_out,
     measured_again,
     measuring,
@@ -54,6 +55,7 @@ def run(
     ] = None,
     resume: ResumeOption = None,
     plan_only: PlanOption = False,
+    verbose: VerboseOption = False,
     **typed: object,
 ) -> None:
     """Measure every workload on every column, repeatedly, in a random order that is stored."""
@@ -77,27 +79,27 @@ def run(
         folder, made = resumed(resume, request, probing=False)
         if not plan_only:
             print_plan(made, tell)
-    begin(made, folder, started_s, plan_only=plan_only, is_resumed=resume is not None)
+    begin(made, folder, started_s, plan_only=plan_only, is_resumed=resume is not None, is_verbose=verbose)
 
 
 @options.taking(SweepRequest, hidden=OF_RUNS)
-def sweep(*, plan_only: PlanOption = False, **typed: object) -> None:
+def sweep(*, plan_only: PlanOption = False, verbose: VerboseOption = False, **typed: object) -> None:
     """Measure curves over depth, block, round trip and so on: as many points as each of them takes."""
     started_s = process_started_s()
     request = SweepRequest(**options.given(typed))
     learn_secret(request)
     made = planned_sweep(request)
-    begin(made, _new_folder(request, made), started_s, plan_only=plan_only)
+    begin(made, _new_folder(request, made), started_s, plan_only=plan_only, is_verbose=verbose)
 
 
 @options.taking(KneeRequest, hidden=WITH_LOADS)
-def knee(*, plan_only: PlanOption = False, **typed: object) -> None:
+def knee(*, plan_only: PlanOption = False, verbose: VerboseOption = False, **typed: object) -> None:
     """Find the highest load at which latency stays below a goal, counted from when requests were due."""
     started_s = process_started_s()
     request = KneeRequest(**options.given(typed))
     learn_secret(request)
     made = planned_knee(request)
-    begin(made, _new_folder(request, made), started_s, plan_only=plan_only)
+    begin(made, _new_folder(request, made), started_s, plan_only=plan_only, is_verbose=verbose)
 
 
 def learn_secret(request: RunRequest) -> None:
@@ -122,7 +124,13 @@ def _new_folder(request: RunRequest, made: Plan) -> RunFolder:
 
 
 def begin(
-    made: Plan, folder: RunFolder, started_s: float, *, plan_only: bool, is_resumed: bool = False
+    made: Plan,
+    folder: RunFolder,
+    started_s: float,
+    *,
+    plan_only: bool,
+    is_resumed: bool = False,
+    is_verbose: bool = False,
 ) -> None:
     """Carry a plan out and exit with its status, or only say what it would do."""
     testbed.require_rights(made)
@@ -133,7 +141,7 @@ def begin(
             _print_left(made, folder)
         return
     with measuring(made, folder, is_resumed=is_resumed) as state:
-        status = _run(made, folder, state, started_s)
+        status = _run(made, folder, state, started_s, is_verbose=is_verbose)
     raise typer.Exit(status)
 
 
@@ -148,7 +156,7 @@ def _about(made: Plan) -> str:
     return "about " if made.stop else "at first " if made.sweep else ""
 
 
-def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:
+def _run(made: Plan, folder: RunFolder, state: Path, started_s: float, *, is_verbose: bool) -> int:
     todo = schedule(made, measured_again(folder.load_records))
     cells = todo.expected
     if next(iter(todo), None) is None:
@@ -159,7 +167,7 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:
     outcome = carry_out(made, folder, state, started_s, cells)
     _print_table(folder)
     page = _answer(folder)
-    for line in outcome.summary():
+    for line in outcome.summary(is_verbose=is_verbose):
         tell(line)
     if outcome.disturbed and made.retries:
         again = planned.resume_command(made, str(folder.path))
@@ -195,7 +203,7 @@ def _answer(folder: RunFolder) -> str:
     if results.plans[folder.load_plan().run_id].sweep:
         print_curves(results)
     else:
-        print_answers(results.answers)
+        print_answers(results)
     print_tried(results)
     sys.stdout.flush()
     try:

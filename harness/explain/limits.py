@@ -20,6 +20,8 @@ from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, ChangeKind, ChangeStep
 from harness.model.reread import Sign
 from harness.model.units import format_size
 
+UNKNOWN_WORK = "cipher and kernel were not told apart"
+
 DISTURBED = 2.0
 """If the bounds of the stand-alone ciphers are this factor apart, other programs used the processor as
 much."""
@@ -41,7 +43,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     ``words`` is how people call it. ``parts`` are those of the waterfall that are its time (``of_part``).
     ``bound`` is the resource whose least time per I/O it is at depths above 1 (``BOUNDS``). ``is_of_link``:
     it is time that the imitated link takes. ``is_sure``: its evidence was measured for it, and is no single
-    profile's figure or difference.
+    profile's figure or difference; where it is not, ``unsure`` says what was not measured.
     ``detail`` is what exactly limits, for the brackets behind the verdict; ``change`` what would help, if it
     can be made and forecast, and ``advice`` what may help, where that cannot be.
     """
@@ -51,6 +53,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     bound: str = ""
     is_of_link: bool = False
     is_sure: Callable[[Evidence], bool] = lambda evidence: evidence.rtt_ns is not None
+    unsure: str = "no round trip was measured"
     detail: Callable[[Evidence], str] = lambda _: ""
     change: Callable[[Reading], ChangeStep | None] = lambda _: None
     advice: Callable[[Evidence], str] = lambda _: ""
@@ -188,6 +191,7 @@ RULES = {
         words=lambda _: "the target",
         parts=("target",),
         is_sure=lambda _: False,
+        unsure="its disk and its processor were not told apart",
         detail=lambda e: f"its disk{'' if e.reread is None else ', its memory'} or its processor",
         advice=lambda _: TELLS_APART,
     ),
@@ -232,18 +236,21 @@ RULES = {
         words=lambda _: "crypto work",
         parts=("crypto",),
         is_sure=_is_work_known,
+        unsure=UNKNOWN_WORK,
         detail=_cipher,
     ),
     Limit.CPU: Rule(
         words=_processor,
         parts=("cpu",),
         is_sure=_is_work_known,
+        unsure=UNKNOWN_WORK,
         detail=_work,
     ),
     Limit.LAB: Rule(
         words=lambda _: "the lab itself",
         parts=("emulation",),
         is_sure=lambda evidence: evidence.busy is not None or evidence.emulation_ns is not None,
+        unsure="neither processors nor emulation were watched",
         detail=_emulation,
     ),
     Limit.UNKNOWN: Rule(words=lambda _: "something unexplained", parts=("rest",)),

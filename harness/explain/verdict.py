@@ -58,9 +58,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     Without a verdict, ``either`` has the two limits of which it is one, if that is known, each with the part
     of the time that it explains: from the 5th to the 95th percentile of all draws. ``doubt`` is what makes
-    the evidence doubtful. ``waterfall_ns`` adds up to ``whole_ns``, the time that one I/O is in flight.
-    ``bounds_ns`` are the least times per I/O that each resource allows, at depths above 1. ``headroom``: the
-    limit hides what the protection costs.
+    the evidence doubtful, ``unsure`` in a few words why the confidence is not high. ``waterfall_ns`` adds up
+    to ``whole_ns``, the time that one I/O is in flight. ``bounds_ns`` are the least times per I/O that each
+    resource allows, at depths above 1. ``headroom``: the limit hides what the protection costs.
     """
 
     limited_by: Limit
@@ -71,6 +71,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     either: dict[Limit, tuple[float, float]] = {}
     doubt: str = ""
+    unsure: str = ""
     whole_ns: int | None = None
     waterfall_ns: dict[str, int] = {}
     bounds_ns: dict[str, int] = {}
@@ -115,9 +116,11 @@ def judge(evidence: Evidence) -> Verdict:
         reason = f"{guess.depth} I/Os in flight are too few to hide it"
     else:
         reason = f"busy for {share:.0%} of the time"
+    confidence, unsure = _confidence(evidence, named, share)
     return Verdict(
         limited_by=named,
-        confidence=_confidence(evidence, named, share),
+        confidence=confidence,
+        unsure=unsure,
         reason=reason,
         either=either,
         doubt=_doubt(evidence),
@@ -151,9 +154,11 @@ def _is_bare(reading: Reading) -> bool:
 
 def _of_device(evidence: Evidence, guess: Reading) -> Verdict:
     whole_ns = round(guess.whole_ns)
+    confidence, unsure = _confidence(evidence, Limit.DEVICE, 1.0)
     return Verdict(
         limited_by=Limit.DEVICE,
-        confidence=_confidence(evidence, Limit.DEVICE, 1.0),
+        confidence=confidence,
+        unsure=unsure,
         reason="the disk is the only part involved" if evidence.reread is None else "no other part is known",
         share=1.0,
         holds=1.0,
@@ -336,18 +341,25 @@ def _lacking(evidence: Evidence) -> list[str]:
     return lacking
 
 
-def _confidence(evidence: Evidence, limit: Limit, share: float) -> Confidence:
+def _confidence(evidence: Evidence, limit: Limit, share: float) -> tuple[Confidence, str]:
+    """How sure a verdict is, and in a few words why it is not surer."""
     if limit is Limit.UNKNOWN:
-        return Confidence.NONE
+        return Confidence.NONE, ""
     if evidence.is_virtual and not evidence.is_one_end:
-        return Confidence.HIGH
-    if (evidence.repeats < 2 and not evidence.is_virtual) or _doubt(evidence):
-        return Confidence.LOW
+        return Confidence.HIGH, ""
+    if evidence.repeats < 2 and not evidence.is_virtual:
+        return Confidence.LOW, "measured once"
+    if evidence.first_ns is not None:
+        return Confidence.LOW, "a cache answered all repeats but the first"
+    if _doubt(evidence):
+        return Confidence.LOW, "its cipher alone took longer than all that IPsec adds"
     # What was not watched may hide in what else there is of the time.
     is_of_target = limit == evidence.limit_of_target
     is_half_known = evidence.is_one_end or bool(evidence.rate_unknown)
-    hides = is_half_known and (not evidence.is_target_shown if is_of_target else share < MOST)
-    return Confidence.HIGH if limit.rule.is_sure(evidence) and not hides else Confidence.MEDIUM
+    if is_half_known and (not evidence.is_target_shown if is_of_target else share < MOST):
+        what = "the target was not watched" if evidence.is_one_end else "the link's rate is not known"
+        return Confidence.MEDIUM, what
+    return (Confidence.HIGH, "") if limit.rule.is_sure(evidence) else (Confidence.MEDIUM, limit.rule.unsure)
 
 
 def _change(guess: Reading, draws: Sequence[Reading], limit: Limit) -> Change | None:

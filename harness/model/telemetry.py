@@ -18,6 +18,9 @@ from harness.model.ranges import Amount, Count
 from harness.model.texts import HostName, InterfaceLabel, Prose
 from harness.model.units import format_ns
 
+CPU_SATURATED = "CPU saturated"
+"""What a warning begins with that a core was almost never idle."""
+
 
 class RoundTrips(msgspec.Struct, frozen=True, kw_only=True):
     """Echo requests (RFC 792), one every ``interval_ns``, and the times of those that were answered; or

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from harness.hosts import Host
-from harness.model.telemetry import ProcessorUse
+from harness.model.telemetry import CPU_SATURATED, ProcessorUse
 
 CLOCK_SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 GOVERNOR = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"
@@ -80,11 +80,14 @@ def changed(before: Mapping[str, Conditions], after: Mapping[str, Conditions]) -
 def saturated(uses: Iterable[ProcessorUse]) -> list[str]:
     """A warning for each kernel with a core that was almost never idle."""
     return [
-        f"CPU saturated: a core {f'that {use.whose} share' if len(use.hosts) > 1 else f'of the {use.whose}'} "
-        f"was busy for {100 * SATURATED:.0f} % of the time or more"
+        f"{CPU_SATURATED}: a core {_whose(use)} was busy for {100 * SATURATED:.0f} % of the time or more"
         for use in uses
         if use.busiest_core is not None and use.busiest_core >= SATURATED
     ]
+
+
+def _whose(use: ProcessorUse) -> str:
+    return f"that {use.whose} share" if len(use.hosts) > 1 else f"of the {use.whose}"
 
 
 def _named(conditions: Conditions) -> str:

@@ -22,12 +22,12 @@ import msgspec
 from harness.analysis import stats
 from harness.analysis.stats import MARGIN, Difference
 from harness.explain import headroom
+from harness.explain.headroom import Headroom
 from harness.explain.limits import Limit
 from harness.explain.text import Explained
 from harness.explain.verdict import Confidence
 from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, Setting, Status
-from harness.model.escape import printable
-from harness.model.lines import capital, counted, listed, wrapped
+from harness.model.lines import capital, counted, listed
 from harness.parse.profiles import DEFAULT_PROPOSAL
 from harness.results.columns import CellKey
 from harness.table.options import Table, TableCell, TableColumn
@@ -51,8 +51,8 @@ WIDEST = 2.0
 """An interval that reaches from twice as fast on tells nothing."""
 
 OFFLOAD = (
-    "Without the kernel's module esp4_offload each packet of ESP passes TCP, IP and xfrm by itself: in the "
-    f"lab, another column with {DEFAULT_PROPOSAL}-gso tells what the module is worth."
+    "The kernel's module esp4_offload may help: in the lab, another column with "
+    f"{DEFAULT_PROPOSAL}-gso tells how much."
 )
 """What may help, and no model tells how much (docs/protections.md)."""
 
@@ -107,6 +107,28 @@ class ThroughputRatio(msgspec.Struct, frozen=True, kw_only=True):
     def words(self) -> str:
         return "".join(self.parts)
 
+    @property
+    def brief(self) -> str:
+        """What is lost: ``3 % (2-4)``, with its interval in brackets."""
+        is_close = self.interval is not None and len({*map(_amount, self.interval)}) == 1
+        amount = f"{_amount(self.ratio, tenths=is_close and not self.is_exact)} %"
+        amount += " faster" if self.ratio > 1 else ""
+        if self.is_exact:
+            return amount
+        if self.interval is None:
+            return f"{amount} (measured once)"
+        # Below zero it is faster.
+        least, most = (f"{'-' * (end > 1)}{_amount(end)}" for end in reversed(self.interval))
+        match self.difference:
+            case Difference.SHOWN:
+                return f"{amount} ({_ends(self.interval).replace(' to ', '-')})"
+            case Difference.NONE:
+                return f"under {100 * MARGIN:.0f} % ({least} to {most})"
+            case _ if self.interval[1] < WIDEST:
+                return f"unclear ({least} to {most} %)"
+            case _:
+                return "unclear"
+
     def costs(self, baseline: str) -> str:
         """``costs 3 % compared with wired (95 %: 2 to 4)``; ``baseline`` may be empty."""
         first, brackets = self.parts
@@ -142,6 +164,10 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     compared: ThroughputRatio | None = None
     apart: tuple[tuple[str, ThroughputRatio], ...] = ()
     is_disturbed: bool = False
+
+    @property
+    def group(self) -> Group:
+        return self.block_bytes, self.depth
 
     @property
     def size(self) -> str:
@@ -193,36 +219,60 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
                 return bound.by_rate / 1e6
         return self.goodput_mb_s
 
+    @property
+    def mb_s(self) -> list[float]:
+        """What its cells move."""
+        return [cell.mb_s for cell in self.cells if cell.mb_s is not None]
+
+    @property
+    def alone_mb_s(self) -> list[float]:
+        """The most that one request at a time allows each of its cells; empty if that is not known of all."""
+        known = [cell.evidence.one_at_a_time_mb_s for cell in self.cells]
+        found = [most for most in known if most is not None]
+        return found if len(found) == len(known) else []
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether one request at a time waits rather than transfers, so that the link's rate says nothing."""
+        found, alone = self.mb_s, self.alone_mb_s
+        if not found or not alone:
+            return False
+        # Where the rate is not known, the transfer is not in that bound.
+        is_unknown = any(cell.evidence.rate_unknown for cell in self.cells)
+        streams = [cell.evidence.stream_mb_s or 0.0 for cell in self.cells]
+        rate = self.most_mb_s or (max(*found, *streams) if is_unknown else None)
+        return not (rate and 2 * max(alone) > rate) and max(found) <= max(alone)
+
+    @property
+    def is_above(self) -> bool:
+        """Whether a figure is none of that link as its plan has it."""
+        most = self.most_mb_s
+        return most is not None and not self.is_waiting and max(self.mb_s, default=0.0) > ABOVE * most
+
     def rates(self, *, with_both: bool) -> str:
         """``101 to 105 MB/s of at most 117.7 over this link (112.6 with one request at a time)``; where a
         request waits rather than transfers, or without ``with_both``, one of the two bounds."""
-        found = [cell.mb_s for cell in self.cells if cell.mb_s is not None]
+        found, alone = self.mb_s, sorted(self.alone_mb_s)
         if not found or self.is_disturbed:
             return ""
         goodput = self.most_mb_s
         # Three digits, but without an exponent.
         shown = (f"{rate:.3g}" if rate < 999.5 else f"{rate:.0f}" for rate in (min(found), max(found)))
         rates = " to ".join(dict.fromkeys(shown))
-        alone = [cell.evidence.one_at_a_time_mb_s for cell in self.cells]
-        known = [most for most in alone if most is not None]
-        is_alone = len(known) == len(alone)
-        ends = " to ".join(dict.fromkeys(_mb_s(most) for most in (*sorted(known)[:1], *sorted(known)[-1:])))
-        streams = [cell.evidence.stream_mb_s or 0.0 for cell in self.cells]
-        # Where the rate is not known, the transfer is not in that bound.
-        is_unknown = any(cell.evidence.rate_unknown for cell in self.cells)
-        rate = goodput or (max(*found, *streams) if is_unknown else None)
-        if is_alone and not (rate and 2 * max(known) > rate) and max(found) <= max(known):
-            return f"{rates} MB/s of at most {ends} with one request at a time"
+        ends_alone = " to ".join(dict.fromkeys(bound(most) for most in (*alone[:1], *alone[-1:])))
+        if self.is_waiting:
+            return f"{rates} MB/s of at most {ends_alone} with one request at a time"
         if not goodput:
+            streams = [cell.evidence.stream_mb_s or 0.0 for cell in self.cells]
             one = " to ".join(dict.fromkeys(f"{rate:.3g}" for rate in (min(streams), max(streams))))
             # What a cell beat says nothing, and the stream had no protection.
             is_told = min(streams) >= max(found) and with_both
             return f"{rates} MB/s" + (f" (one TCP stream reached {one})" if is_told else "")
-        if max(found) > ABOVE * goodput:
-            return f"{rates} MB/s, more than this link should carry ({_mb_s(goodput)})"
-        both = f" ({ends} with one request at a time)" if is_alone and with_both else ""
+        if self.is_above:
+            return f"{rates} MB/s, more than this link should carry ({bound(goodput)})"
+        both = f" ({ends_alone} with one request at a time)" if alone and with_both else ""
         most = "at most" if max(found) <= goodput else "about"
-        return f"{rates} MB/s of {most} {_mb_s(goodput)} over this link{both}"
+        return f"{rates} MB/s of {most} {bound(goodput)} over this link{both}"
 
     @property
     def is_part(self) -> bool:
@@ -236,6 +286,31 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
         return goodput is not None and NEARLY * goodput <= min(rates) <= max(rates) <= ABOVE * goodput
 
 
+class Hiding(msgspec.Struct, frozen=True, kw_only=True):
+    """A cell whose limit hides what its protection costs, up to which load, and the size of its blocks in
+    words."""
+
+    cell: Explained
+    found: Headroom
+    size: str
+
+
+Group = tuple[int | None, int | None]
+"""The size of blocks in bytes (None: several), and the depth (None: unknown)."""
+
+
+def ends(groups: Sequence[Group]) -> Sequence[Group]:
+    """Those that are shown: all, or of more than ``MOST`` the largest and the smallest blocks, each alone and
+    with the most at a time. They are ordered by size, the largest first, and then by depth."""
+    if len(groups) <= MOST:
+        return groups
+    found: list[Group] = []
+    for size in dict.fromkeys((groups[0][0], groups[-1][0])):
+        depths = [group for group in groups if group[0] == size]
+        found += [depths[0], *depths[1:][-1:]]
+    return found
+
+
 class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     """One column's answer. ``losses`` is empty if there is no figure that counts.
 
@@ -243,9 +318,9 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     or empty without protection. ``lab_limited`` are the workloads that are left out of the answer about a
     protection, because a figure is not the emulated link's, but the lab's own: the column's, or that which it
     is compared with. ``disturbed`` are those left out for that; ``is_disturbed``: any figure is. ``lacks``
-    says what has no figure at all, and why. ``hidden`` is the sentence on a protection whose cost a link
-    hides; as it is about a core, the first link's answer has it. ``memory`` says, in the first answer, that
-    reads may come from the target's memory.
+    says what has no figure at all, and why. ``hiding`` is a cell whose limit hides what the protection costs;
+    as that is about a core, the first link's answer has it. ``memory`` says, in the first answer, that reads
+    may come from the target's memory.
     """
 
     column: TableColumn
@@ -256,31 +331,39 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     disturbed: tuple[str, ...] = ()
     is_disturbed: bool = False
     lacks: str = ""
-    hidden: str = ""
+    hiding: Hiding | None = None
     memory: str = ""
 
     @property
     def shown(self) -> tuple[Loss, ...]:
-        """Those that are shown: all, or of more than ``MOST`` the largest and the smallest blocks, each alone
-        and with the most at a time."""
-        if len(self.losses) <= MOST:
-            return self.losses
-        found: list[Loss] = []
-        for size in dict.fromkeys((self.losses[0].block_bytes, self.losses[-1].block_bytes)):
-            depths = [loss for loss in self.losses if loss.block_bytes == size]
-            found += [depths[0], *depths[1:][-1:]]
-        return tuple(found)
+        """Those that are shown (``ends``)."""
+        kept = ends([loss.group for loss in self.losses])
+        return tuple(loss for loss in self.losses if loss.group in kept)
+
+    @property
+    def why_none(self) -> str:
+        """Why there is no answer."""
+        if self.is_disturbed:
+            return "its figures, or those that it is compared with, are disturbed"
+        if self.lab_limited:
+            return "the lab itself limited its figures, or those that it is compared with"
+        return self.lacks or "what it is held to is not known"
+
+    @property
+    def hidden(self) -> str:
+        """Up to which load what limits hides what the protection costs, as a sentence; empty if it does
+        not."""
+        if self.hiding is None:
+            return ""
+        cell, found = self.hiding.cell, self.hiding.found
+        size = self.hiding.size.replace("K", "K blocks")
+        return headroom.sentence(cell.evidence, cell.verdict.limited_by, found, size)
 
     @property
     def sentences(self) -> str:
         """What it reaches or costs, and what limits that, in a sentence for each size of block."""
         if not self.losses:
-            why = self.lacks or "what it is held to is not known"
-            if self.is_disturbed:
-                why = "its figures, or those that it is compared with, are disturbed"
-            elif self.lab_limited:
-                why = "the lab itself limited its figures, or those that it is compared with"
-            return f"no answer on {self.subject}, because {why}."
+            return f"no answer on {self.subject}, because {self.why_none}."
         sentences = [self._sentence(loss, is_first=not n) for n, loss in enumerate(self.shown)]
         if others := len(self.losses) - len(sentences):
             sentences.append(f"{others} other sizes and depths are in the table")
@@ -363,11 +446,11 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
                 continue
             lifted = f"Forecast: with {change.what}, {cell.evidence.workload} would rise {cell.lift}"
             known = f"{lifted} ({cell.where})." if cell.where else f"{lifted}."
-            return f"{known} {OFFLOAD}" if self._takes_packets_one_by_one else known
-        return OFFLOAD if self._takes_packets_one_by_one else ""
+            return f"{known} {OFFLOAD}" if self.takes_packets_one_by_one else known
+        return OFFLOAD if self.takes_packets_one_by_one else ""
 
     @property
-    def _takes_packets_one_by_one(self) -> bool:
+    def takes_packets_one_by_one(self) -> bool:
         """Whether ESP without segmentation offload has many packets to an I/O, and may be limited by that."""
         if DEFAULT_PROPOSAL not in self.column.column.protection:
             return False
@@ -399,9 +482,9 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Conclusion]:
         if column.key is None or column.column.is_local:
             continue
         is_protected = bool(column.column.protection)
-        clean: dict[_Group, list[_Held]] = {}
-        bounded: dict[_Group, list[_Held]] = {}
-        is_disturbed, left_out, disturbed = False, list[str](), dict[str, _Group]()
+        clean: dict[Group, list[_Held]] = {}
+        bounded: dict[Group, list[_Held]] = {}
+        is_disturbed, left_out, disturbed = False, list[str](), dict[str, Group]()
         for row, line in zip(table.rows, table.cells, strict=True):
             cell, explained = line[place], of.get(CellKey(column.key, row.workload))
             if cell is None or explained is None:
@@ -429,15 +512,15 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Conclusion]:
         ]
         losses = tuple(sorted(sentences, key=lambda loss: (-(loss.block_bytes or 0), loss.depth or 0)))
         room = (column.setting, column.column.transport, column.column.protection)
-        hidden = "" if room in rooms else _hidden(losses)
-        rooms |= {room} if hidden else set()
+        hiding = None if room in rooms else _hiding(losses)
+        rooms |= {room} if hiding is not None else set()
         found.append(
             Conclusion(
                 column=column,
                 subject=_subject(column, with_setting=several),
                 baseline=column.column.bare.label if is_protected else "",
                 losses=losses,
-                hidden=hidden,
+                hiding=hiding,
                 memory="" if any(each.memory for each in found) else _memory(column, cells),
                 lab_limited=tuple(left_out),
                 disturbed=tuple(name for name, of in disturbed.items() if of in clean or of not in bounded),
@@ -446,10 +529,6 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Conclusion]:
             )
         )
     return found
-
-
-_Group = tuple[int | None, int | None]
-"""The size of blocks in bytes, and the depth."""
 
 
 class _Held(msgspec.Struct, frozen=True):
@@ -478,24 +557,17 @@ def _memory(column: TableColumn, cells: Sequence[Explained]) -> str:
     return next((f"{capital(reread.words)}." for reread in found if reread is not None), "")
 
 
-def _hidden(losses: Sequence[Loss]) -> str:
-    """Up to which load a link hides what the protection costs, of the largest and deepest I/Os;
-    empty if it shows."""
+def _hiding(losses: Sequence[Loss]) -> Hiding | None:
+    """Of the largest and deepest I/Os, the cell that a link hides what the protection costs; None if it
+    shows."""
     for loss in sorted(losses, key=lambda loss: (-(loss.block_bytes or 0), -(loss.depth or 0))):
         for cell in loss.cells if not loss.is_disturbed else ():
             if found := cell.verdict.headroom:
-                size = loss.size.replace("K", "K blocks")
-                return headroom.sentence(cell.evidence, cell.verdict.limited_by, found, size)
-    return ""
+                return Hiding(cell=cell, found=found, size=loss.size)
+    return None
 
 
-def in_words(found: Sequence[Conclusion], width: int) -> str:
-    """Each column's name and its answer, for people, in lines of ``width`` characters at most."""
-    sentences = [printable(f"{answer.column.label}: {answer.words}") for answer in found]
-    return "\n".join(line for words in sentences for line in wrapped(words, width, "  "))
-
-
-def _loss(group: _Group, found: Sequence[_Held], *, is_compared: bool, is_disturbed: bool = False) -> Loss:
+def _loss(group: Group, found: Sequence[_Held], *, is_compared: bool, is_disturbed: bool = False) -> Loss:
     size, depth = group
     compared = _compared(found) if is_compared and not is_disturbed else None
     return Loss(
@@ -617,6 +689,16 @@ def limits(cells: Sequence[Explained]) -> str:
     return f"limited by {names}{part} ({how})" if names else "no verdict on what limits it"
 
 
+UNTOLD = "not known"
+
+
+def by_limit(cells: Sequence[Explained]) -> str:
+    """The same in a list: ``the round trip``; of two of which it is one, both: ``the rate or the disk``."""
+    names, part, _ = _limits(cells)
+    several = len({cell.verdict.limited_by for cell in cells} - {Limit.UNKNOWN}) > 1
+    return f"{names}{', by workload' if several else part}" or UNTOLD
+
+
 def _limits(cells: Sequence[Explained]) -> tuple[str, str, str]:
     """The limits in words, the most frequent first; of how many of the cells they are known; and how sure
     that is. Empty if nothing is known."""
@@ -632,7 +714,7 @@ def _limits(cells: Sequence[Explained]) -> tuple[str, str, str]:
     return names, part, f"confidence {least}"
 
 
-def _mb_s(rate: float) -> str:
+def bound(rate: float) -> str:
     """A bound for people: ``117.7``, ``5.98``."""
     return f"{rate:.1f}" if rate >= 10 else f"{rate:.3g}"
 

@@ -133,6 +133,17 @@ def is_memory(key: ColumnKey, plans: Sequence[Plan]) -> bool:
     return bool(plans) and all(plan.storage.is_memory(key.column.link) for plan in plans)
 
 
+def rate_bit_s(records: Iterable[Record], plans: Iterable[Plan]) -> int | None:
+    """The rate of the link of a column, by its records: as planned, or as the slower card of a real one
+    says."""
+    known = list(records)
+    runs, links = {record.run_id for record in known}, {record.column.link for record in known}
+    said = [
+        plan.links[link].rate_bit_s for plan in plans if plan.run_id in runs for link in links & {*plan.links}
+    ]
+    return min(filter(None, (*said, *(record.link_rate_bit_s for record in known))), default=None)
+
+
 def rows_of(records: Iterable[Record], metric: Metric, plans: Iterable[Plan]) -> list[TableRow]:
     """The document's rows first, in its order; then others as planned, then as found."""
     shown: dict[str, set[frozenset[Direction]]] = {}

@@ -36,6 +36,7 @@ from harness.model import (
 from harness.model.errors import UsageError
 from harness.model.lines import counted
 from harness.model.protections import PROTECTIONS
+from harness.model.telemetry import CPU_SATURATED
 from harness.parse import parameters
 from harness.parse.files import shown_path
 from harness.parse.jobfile import load_jobs
@@ -160,7 +161,8 @@ _OPTIONS = """
 """
 _WARNING = re.compile(
     rf"{re.escape(NOT_STEADY)}|{re.escape(WARMING_UP)}"
-    r"|CPU saturated: a core(?: (?:of|the|that|and|share|(?:initiator|target|hop)[0-9]{0,3}))+ was busy for "
+    rf"|{CPU_SATURATED}"
+    r": a core(?: (?:of|the|that|and|share|(?:initiator|target|hop)[0-9]{0,3}))+ was busy for "
     r"[0-9]{1,3} ?% of the time(?: or more)?"
     rf"|{_NUMBER} % of the requests were lost, so twice the replies is not the rate"
     r"|[0-9]+ of [0-9]+ echo requests were lost|the sum still grew with [0-9]+ at once"

@@ -7,6 +7,7 @@ Pure functions: records in, verdicts out. Cells are matched by column and worklo
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -44,6 +45,15 @@ MARGIN = 0.05
 """By default, smaller differences than this do not matter."""
 
 
+TALLIED = {
+    Judgement.SLOWER: "slower",
+    Judgement.FASTER: "faster",
+    Judgement.NO_DIFFERENCE: "no difference",
+    Judgement.INCONCLUSIVE: "cannot tell",
+}
+"""Each verdict, as cells of it are counted above the table."""
+
+
 class CompareFormat(Choice):
     """format"""
 
@@ -79,7 +89,8 @@ class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """All cells that both sides have, in the table's order, and notes about them.
 
-    ``missing`` is what kept cells from being judged, and what to do; it is printed first. Empty: all were.
+    ``missing`` is what kept cells from being judged, and what to do; it is printed below how many have each
+    verdict, and above the table. Empty: all were.
     """
 
     metric: Metric
@@ -89,6 +100,17 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     cells: tuple[ComparedCell, ...]
     notes: tuple[str, ...]
     missing: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> dict[Judgement, int]:
+        """How many cells have each verdict."""
+        found = Counter(cell.verdict for cell in self.cells)
+        return {verdict: found[verdict] for verdict in TALLIED}
+
+    @property
+    def tally(self) -> str:
+        """``4 slower, 0 faster, 31 no difference, 5 cannot tell``."""
+        return ", ".join(f"{count} {TALLIED[verdict]}" for verdict, count in self.counts.items())
 
     @property
     def is_judged(self) -> bool:
@@ -399,11 +421,10 @@ def render(found: Comparison, format: CompareFormat = CompareFormat.PLAIN, width
         lefts=(0, 6),
         width=width,
     )
-    if not found.missing:
-        return text
+    said = (f"B against A: {found.tally}.", *found.missing)
     if github:
-        return f"**{for_markdown(' '.join(found.missing))}**\n\n{text}"
-    above = [line for note in found.missing for line in note_lines(printable(note), width)]
+        return f"**{for_markdown(' '.join(said))}**\n\n{text}"
+    above = [line for note in said for line in note_lines(printable(note), width)]
     return "\n".join((*above, "", text))
 
 
@@ -428,6 +449,7 @@ def _as_data(found: Comparison) -> dict[str, Any]:
         "metric": found.metric,
         "unit": found.metric.figure.unit,
         "margin": found.margin,
+        "tally": found.counts,
         "cells": [
             {
                 "workload": cell.row.workload,

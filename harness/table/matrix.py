@@ -22,8 +22,19 @@ from harness.model import (
     Status,
 )
 from harness.model.errors import UsageError
+from harness.model.telemetry import CPU_SATURATED
+from harness.model.units import format_rate
 from harness.parse.references import Reference
-from harness.results.columns import CellKey, ColumnKey, by_column, in_order, is_memory, origins, rows_of
+from harness.results.columns import (
+    CellKey,
+    ColumnKey,
+    by_column,
+    in_order,
+    is_memory,
+    origins,
+    rate_bit_s,
+    rows_of,
+)
 from harness.results.metrics import Metric, Of, in_direction, reader
 from harness.table import notes
 from harness.table.options import Block, Options, Table, TableCell, TableColumn
@@ -65,10 +76,17 @@ def build(
     for row in rows:
         read = reader(row.direction, options.metric)
         line = []
-        for key in keys:
+        for key, column in zip(keys, columns, strict=True):
             of_cell = in_direction(samples[key].get(row.workload, ()), row.direction)
-            is_own = CellKey(key, row.workload) in lab_limited
-            line.append(_cell(_measured(of_cell), read, options.metric, is_lab_limited=is_own))
+            cell = _cell(
+                _measured(of_cell),
+                read,
+                options.metric,
+                is_lab_limited=CellKey(key, row.workload) in lab_limited,
+                # Memory is as fast as the core that reads it.
+                normal=CPU_SATURATED if column.is_memory and key.column.is_local else None,
+            )
+            line.append(cell)
         grid.append(tuple(_with_ratios(keys, line, is_rate=options.metric.figure.of is Of.TRANSFER)))
     table = Table(options=options, columns=tuple(columns), rows=tuple(rows), cells=tuple(grid))
     table = notes.marked(table)
@@ -85,7 +103,7 @@ def _headed(
 ) -> list[TableColumn]:
     named = origins(keys)
     records = {key: [record for cell in samples[key].values() for record in cell] for key in keys}
-    memory, titles = {}, {}
+    memory, titles, rates = {}, {}, {}
     for key in keys:
         runs = {record.run_id for record in records[key]}
         memory[key] = is_memory(key, [plan for plan in plans if plan.run_id in runs])
@@ -93,11 +111,15 @@ def _headed(
         if memory[key] and key.column.is_local:
             title = title.replace("disk", "memory")
         titles[key] = title or ("Local" if key.column.is_local else key.column.link)
+        bit_s = None if key.column.is_local else rate_bit_s(records[key], plans)
+        rates[key] = "" if bit_s is None else format_rate(bit_s)
     columns = []
     for key in keys:
         column, title = key.column, titles[key]
         if any(titles[other] == title and other.column.link != column.link for other in keys):
             title = f"{title} ({column.link})"
+        if rates[key] not in title:
+            title += f"{',' if ', ' in title else ''} {rates[key]}"
         protection = column.title
         if key.is_unencrypted:
             protection = f"{UNENCRYPTED} {'+'.join(column.protection)}"
@@ -117,6 +139,7 @@ def _headed(
                 is_memory=memory[key],
                 label=f"{origin} {key.label}".strip(),
                 heading=(origin, title, ", ".join(remarks), f"{protection} {key.mode}".rstrip()),
+                rate=rates[key],
             )
         )
     return columns
@@ -133,7 +156,9 @@ def _cell(
     metric: Metric,
     *,
     is_lab_limited: bool,
+    normal: str | None = None,
 ) -> TableCell | None:
+    """A cell from its records; None without any. Warnings that begin with what is ``normal`` are none."""
     if not records:
         return None
     good = disturbance.counting(records)
@@ -169,7 +194,12 @@ def _cell(
         runs=tuple(dict.fromkeys(record.run_id for record in records)),
         reasons=reasons,
         warnings=(
-            *dict.fromkeys(warning for record in records for warning in record.warnings),
+            *dict.fromkeys(
+                warning
+                for record in records
+                for warning in record.warnings
+                if normal is None or not warning.startswith(normal)
+            ),
             *shape.doubts(values),
         ),
     )

@@ -52,8 +52,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
     """A measured column, or one of the reference if ``key`` is None.
 
-    ``heading`` is origin, title, remark and protection; each may be empty. ``label`` names the column in one
-    word, behind its origin. ``is_memory``: behind it is a ramdisk, and no disk nor the model of one.
+    ``heading`` is origin, title, remark and protection; each may be empty. ``rate`` is that of its link,
+    which is in the title; empty if it is not known. ``label`` names the column in one word, behind its
+    origin. ``is_memory``: behind it is a ramdisk, and no disk nor the model of one.
     """
 
     key: ColumnKey | None
@@ -61,6 +62,7 @@ class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
     is_memory: bool = False
     label: str
     heading: tuple[str, str, str, str]
+    rate: str = ""
 
     @property
     def setting(self) -> Setting | None:
@@ -76,8 +78,11 @@ class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
         """What stands above the column: its origin, its name, and that in words."""
         origin, title, remarks, protection = self.heading
         # A link without a title of its own is called by its name.
-        if self.name and title.casefold() == self.column.link.casefold():
-            title = ""
+        if (
+            self.name
+            and title.casefold().removesuffix(f" {self.rate}".casefold()) == self.column.link.casefold()
+        ):
+            title = self.rate
         return origin, self.name, title, remarks, protection
 
 

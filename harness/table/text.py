@@ -65,7 +65,7 @@ class _Layout(msgspec.Struct, frozen=True):
 
 _LAYOUTS = {
     TableFormat.PLAIN: _Layout("simple", printable, "\n"),
-    TableFormat.GITHUB: _Layout("pipe", for_markdown, "<br>", note="- {}"),
+    TableFormat.GITHUB: _Layout("pipe", for_markdown, ", ", note="- {}"),
     TableFormat.HTML: _Layout("unsafehtml", for_html, "<br>", paragraph="<p>{}</p>", note="<p>{}</p>"),
     TableFormat.LATEX: _Layout(
         "latex_raw", for_latex, r"\\", heading=r"\shortstack[r]{{{}}}", between_notes="\n\n"

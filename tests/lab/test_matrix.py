@@ -49,7 +49,7 @@ def matrix(
     words += [f"--workload={name}" for name in WORKLOADS]
     began = time.monotonic()
     # With a kernel of its own, if that is built, the lab would have 802.11 in place of the emulated link.
-    measured = measure(results, *words, "--ipsec=both", "--lab-kernel=debian")
+    measured = measure(results, *words, "--ipsec=both", "--lab-kernel=debian", "--verbose")
     took_s.append(time.monotonic() - began)
     snapshots.append(machine.snapshot())
     return measured

@@ -1,0 +1,30 @@
+"""A run as text to paste into a thread: its answer, its table, and the command that makes such a run."""
+
+from __future__ import annotations
+
+from harness.model.escape import printable
+from harness.report import summary
+from harness.report.content import LoadedResults
+from harness.results import again
+from harness.results.share import SharedRun
+from harness.table import Metric, TableFormat, render
+
+WIDTH = 80
+
+
+def of_run(shared: SharedRun) -> str:
+    """What others may have of a run, as GitHub's Markdown."""
+    run, plan = shared.run_id, shared.plan
+    results = LoadedResults(
+        records=shared.records,
+        probes=shared.probes,
+        plans={run: plan} if plan is not None else {},
+        environments={run: shared.environment},
+    )
+    lines = summary.lines(results.answers, results, WIDTH) if results.records else []
+    # Names cannot end the block: no line begins with a fence.
+    parts = ["\n".join(("```text", *lines, "```"))] if lines else []
+    parts += [render(results.table(Metric.MB_S), TableFormat.GITHUB)] if results.records else []
+    if plan is not None and (typed := again.command(plan)):
+        parts.append(f"```sh\n{printable(typed)}\n```")
+    return "\n\n".join(parts) + "\n"

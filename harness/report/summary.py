@@ -1,0 +1,495 @@
+"""The answer in a few lines, for a terminal: what was measured, a table of what each column reaches, and what
+follows from it.
+
+A row is a column of the matrix, indented if it is the one above with a protection. For each size of blocks
+(and depth) it has the slowest and the fastest workload, and the most that the link lets through. Below it
+stand what protection costs, what limits, what would help, and what was left out: a line for each, and only
+where there is any.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from harness.analysis import stats
+from harness.explain import headroom
+from harness.explain.limits import Limit
+from harness.explain.remedy import Change
+from harness.explain.text import Explained
+from harness.explain.verdict import Confidence
+from harness.model import TRANSPORTS, Record, Setting, Status, block_word
+from harness.model.escape import printable
+from harness.model.lines import capital, counted, listed, wrapped
+from harness.model.protections import PROTECTIONS
+from harness.report.conclusion import (
+    LARGE_BYTES,
+    MOST,
+    OFFLOAD,
+    UNTOLD,
+    Conclusion,
+    Group,
+    Loss,
+    bound,
+    by_limit,
+    ends,
+)
+from harness.results.columns import by_column
+from harness.results.measured import Measured
+
+MOST_FORECASTS = 6
+"""Of more columns, those without protection have forecasts."""
+
+GAP = "  "
+"""Between two columns of the table; two of it are between two sizes."""
+
+
+def lines(
+    found: Sequence[Conclusion], results: Measured, width: int, volumes: Sequence[str] = ()
+) -> list[str]:
+    """The lines of the answer, none longer than ``width``, unless names alone are.
+
+    ``results`` is what the conclusions are about. ``volumes`` are lines on what a volume keeps, below the
+    table.
+    """
+    of: dict[Setting | None, list[Conclusion]] = {}
+    for conclusion in found:
+        of.setdefault(conclusion.column.setting, []).append(conclusion)
+    made: list[str] = []
+    for setting, conclusions in of.items():
+        answer = _Answer.of(conclusions, results)
+        made += [""] * bool(made)
+        made += _wrapped([answer.circumstances(setting)], width)
+        made += answer.table(width)
+        made += volumes
+        made += _wrapped(answer.sentences(), width)
+    return made
+
+
+def _wrapped(said: Iterable[str], width: int) -> list[str]:
+    return [line for each in said if each for line in wrapped(printable(each), width, "  ")]
+
+
+class _Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A column of the matrix: its name in the table's row, and its short one in sentences.
+
+    ``path`` is what it has in common with the column without protection.
+    """
+
+    conclusion: Conclusion
+    title: str
+    path: str
+    name: str
+
+    @property
+    def protection(self) -> str:
+        """In full; empty without any."""
+        column = self.conclusion.column
+        return column.heading[3] if column.column.protection else ""
+
+    @property
+    def carrier(self) -> str:
+        of = self.conclusion.column.column
+        return TRANSPORTS.get(of.transport or "", of.filesystem)
+
+    def loss(self, group: Group) -> Loss | None:
+        size, depth = group
+        of_size = (loss for loss in self.conclusion.losses if loss.block_bytes == size)
+        return next((loss for loss in of_size if loss.depth in (depth, None)), None)
+
+    def clean(self, group: Group) -> Loss | None:
+        """The same, unless it is disturbed."""
+        loss = self.loss(group)
+        return None if loss is None or loss.is_disturbed else loss
+
+
+class _Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """All columns of one setting. ``rows`` are those with a figure, ``untold`` the others; ``groups`` the
+    sizes of blocks that are shown, with their depths, and ``left`` how many are not. ``records`` are those of
+    the columns."""
+
+    rows: Sequence[_Row]
+    untold: Sequence[_Row]
+    groups: Sequence[Group]
+    left: int
+    records: Sequence[Record]
+
+    @classmethod
+    def of(cls, found: Sequence[Conclusion], results: Measured) -> _Answer:
+        told = [each for each in found if each.losses]
+        rows = _rows(told, found)
+        sizes = {loss.group: None for each in told for loss in each.losses}
+        # Of several initiators the depth is not known, and not another one.
+        known = {size for size, depth in sizes if depth is not None}
+        ordered = sorted(
+            ((size, depth) for size, depth in sizes if depth is not None or size not in known),
+            key=lambda group: (-(group[0] or 0), group[1] or 0),
+        )
+        groups = ends(ordered)
+        keys = {conclusion.column.key for conclusion in found}
+        records = [
+            record
+            for key, cells in by_column(results.records).items()
+            if key in keys
+            for of_cell in cells.values()
+            for record in of_cell
+        ]
+        return cls(
+            rows=rows,
+            untold=_rows([each for each in found if not each.losses], found),
+            groups=groups,
+            left=len(ordered) - len(groups),
+            records=records,
+        )
+
+    @property
+    def cells(self) -> list[Explained]:
+        """Those that are shown, and that nothing disturbed."""
+        losses = (row.clean(group) for group in self.groups for row in self.rows)
+        return [cell for loss in losses if loss is not None for cell in loss.cells]
+
+    @property
+    def has_depths(self) -> bool:
+        return len({depth for _, depth in self.groups} - {None}) > 1
+
+    def size(self, group: Group) -> str:
+        """``4K``; with the depth, ``4K x8``, if several are shown."""
+        size, depth = group
+        if size is None:
+            words = "several sizes"
+        else:
+            words = f"{size} bytes" if size % 1024 else block_word(size).upper()
+        return f"{words} x{depth}" if self.has_depths and depth is not None else words
+
+    def circumstances(self, setting: Setting | None) -> str:
+        """Where, over what, on what, and how many requests at a time."""
+        found = [row.conclusion for row in (*self.rows, *self.untold)]
+        if setting is None or not setting.is_harness:
+            return "An output of fio, which does not say over what:"
+        emulated = frozenset(record.emulated for record in self.records if record.column.has_path)
+        transports = dict.fromkeys(
+            TRANSPORTS.get(each.column.column.transport or "", each.column.column.filesystem)
+            for each in found
+        )
+        links = {frozenset({True}): " over emulated links", frozenset({False}): " over real links"}.get(
+            emulated, ""
+        )
+        depths = list(dict.fromkeys(depth for _, depth in self.groups if depth is not None))
+        parts = [f"{' and '.join(filter(None, transports))}{links}"]
+        parts += [each.column.heading[1] for each in found if each.column.column.filesystem]
+        parts += ["disk in memory"] * any(each.column.is_memory for each in found)
+        if self.has_depths:
+            many = ", ".join(f"x{depth}" for depth in sorted(depths))
+            parts.append(f"{many}: so many requests at a time")
+        elif depths:
+            parts.append(f"{counted(depths[0], 'request')} at a time")
+        parts += [words for words in dict.fromkeys(each.proved for each in found) if words]
+        return f"{capital(setting.name)}: {', '.join(part.rstrip('.') for part in parts)}."
+
+    def table(self, width: int) -> list[str]:
+        """The rows, and what their figures are; nothing if all are disturbed."""
+        if not self.cells:
+            return []
+        names = ["", "", *(row.title for row in self.rows)]
+        blocks = [self._columns(group) for group in self.groups]
+        first = max(map(len, names))
+        made: list[str] = []
+        while blocks:
+            taken, room = 1, width - first - len(blocks[0][0]) - 2 * len(GAP)
+            while taken < len(blocks) and (room := room - len(blocks[taken][0]) - 2 * len(GAP)) >= 0:
+                taken += 1
+            parts = [[name.ljust(first) for name in names], *blocks[:taken]]
+            made += [(2 * GAP).join(line).rstrip() for line in zip(*parts, strict=True)]
+            blocks = blocks[taken:]
+        return [*map(printable, made), *_wrapped([self._legend()], width)]
+
+    def _columns(self, group: Group) -> list[str]:
+        """The columns of one size, as lines of one width: two of a heading, and one for each row."""
+        found = [_figures(row.loss(group)) for row in self.rows]
+        kept = [name for name in _FIGURES if any(each.get(name) for each in found)]
+        table = [kept, *([each.get(name, "") for name in kept] for each in found)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        made = [GAP.join(map(str.rjust, line, widths)) for line in table]
+        workloads = {
+            cell.evidence.workload for row in self.rows if (loss := row.loss(group)) for cell in loss.cells
+        }
+        heading = self.size(group) if len(workloads) > 1 or self.has_depths else next(iter(workloads))
+        across = max(len(heading) + 4, *map(len, made))
+        return [f" {heading} ".center(across, "-"), *(line.rjust(across) for line in made)]
+
+    def _legend(self) -> str:
+        """What the figures are."""
+        ok = [record for record in self.records if record.status is Status.OK]
+        repeats = sorted({cell.evidence.repeats for cell in self.cells})
+        count = " to ".join(dict.fromkeys(map(str, (repeats[0], repeats[-1]))))
+        samples = "one sample" if repeats == [1] else f"median of {count} samples"
+        time = f" of {stats.median([record.fio_ns for record in ok]) / 1e9:.2g} s" if ok else ""
+        losses = [loss for row in self.rows for group in self.groups if (loss := row.clean(group))]
+        most = max(len(loss.cells) for loss in losses)
+        several = f", from the slowest to the fastest of {most} workloads" if most > 1 else ""
+        has_bound = any(_most(loss) for loss in losses)
+        is_alone = any("(" in _most(loss) for loss in losses)
+        brackets = " (in brackets: one request at a time)" if is_alone else ""
+        bound = f" max: what the link can carry{brackets}." if has_bound else ""
+        return f"MB/s: {samples}{time}{several}.{bound}"
+
+    def sentences(self) -> Iterable[str]:
+        """What follows, the most important first."""
+        yield from self._costs()
+        yield self._limits()
+        yield from self._doubts()
+        yield self._hidden()
+        yield self._help()
+        found = [row.conclusion for row in (*self.rows, *self.untold)]
+        if any(each.takes_packets_one_by_one for each in found):
+            yield OFFLOAD
+        yield from dict.fromkeys(each.unknown for each in found)
+        yield from (each.memory for each in found)
+        yield from self._left_out()
+
+    def _costs(self) -> Iterable[str]:
+        """What each protection costs, or compared with a disk what the network does."""
+        of: dict[str, dict[str, list[str]]] = {}
+        compared = [
+            (row, group, loss) for row in self.rows for group in self.groups if (loss := row.loss(group))
+        ]
+        for row, group, loss in compared:
+            if cost := _cost(loss):
+                what = row.protection or f"{row.carrier}, compared with the local disk,"
+                of.setdefault(what, {}).setdefault(row.path, []).append(f"{cost} at {self.size(group)}")
+        ratios = [loss.compared for _, _, loss in compared if loss.compared is not None]
+        has_interval = any(each.interval is not None and not each.is_exact for each in ratios)
+        how = " (95 % interval)" if has_interval else ""
+        for what, paths in of.items():
+            said = (f"{path} {', '.join(costs)}" for path, costs in paths.items())
+            yield f"{what} costs{how}: {'; '.join(said)}."
+        if any("unclear" in cost for paths in of.values() for costs in paths.values() for cost in costs):
+            yield "Unclear: too few repeats to tell (minus is faster); more --repeats would."
+
+    def _limits(self) -> str:
+        """What limits, for each size: of all rows together, if that is the same."""
+        sizes: dict[str, list[str]] = {}
+        for group in self.groups:
+            of: dict[str, list[str]] = {}
+            for row in self.rows:
+                if loss := row.clean(group):
+                    of.setdefault(by_limit(loss.cells), []).append(row.name)
+            said = [
+                f"{limit} ({listed(names, MOST)})" if len(of) > 1 else limit for limit, names in of.items()
+            ]
+            sizes.setdefault(", ".join(said), []).append(self.size(group))
+        sizes.pop("", None)
+        if not sizes or {*sizes} == {UNTOLD}:
+            return "What limits is not known: harness explain says why." if sizes else ""
+        lab = [
+            row.name
+            for row in self.rows
+            if any(
+                c.verdict.is_lab_limited
+                for g in self.groups
+                if (of_row := row.clean(g))
+                for c in of_row.cells
+            )
+        ]
+        words = f" The lab's own figures ({listed(lab, MOST)}) say nothing of such a link." if lab else ""
+        said_of = "; ".join(f"{', '.join(names)} {limit}" for limit, names in sizes.items())
+        return f"Limit: {said_of}.{words}"
+
+    def _doubts(self) -> Iterable[str]:
+        """Which of these are not sure, and why."""
+        of: dict[str, dict[Group, list[str]]] = {}
+        for group in self.groups:
+            for row in self.rows:
+                for why in _doubted(row.clean(group)):
+                    of.setdefault(why, {}).setdefault(group, []).append(row.name)
+        parts = []
+        for why, groups in of.items():
+            said = [
+                self.size(group)
+                if len(names) == sum(row.clean(group) is not None for row in self.rows)
+                else f"{listed(names, MOST)} {self.size(group)}"
+                for group, names in groups.items()
+            ]
+            parts.append(f"{', '.join(said)} ({why})")
+        if parts:
+            yield f"Less sure: {'; '.join(parts)}."
+
+    def _hidden(self) -> str:
+        """Up to which load a limit hides what protections cost."""
+        found = [(row, hiding) for row in self.rows if (hiding := row.conclusion.hiding) is not None]
+        if not found:
+            return ""
+        sizes, carriers = {hiding.size for _, hiding in found}, {row.carrier for row, _ in found}
+        parts = []
+        for row, hiding in found:
+            alone = hiding.found.cipher_mb_s
+            at_most = f"at most {_rate(alone)} MB/s" if alone else "an unknown load"
+            load = (
+                f"from {headroom.room(hiding.found) or at_most}{f' of {hiding.size}' * (len(sizes) > 1)} on"
+            )
+            parts.append(f"{row.protection}{f' over {row.carrier}' * (len(carriers) > 1)} {load}")
+        cell, room = found[0][1].cell, found[0][1].found
+        how = headroom.remedy(cell.evidence, cell.verdict.limited_by, room)
+        limits = dict.fromkeys(
+            hiding.cell.verdict.limited_by.rule.words(hiding.cell.evidence) for _, hiding in found
+        )
+        of_size = f" of {sizes.pop()}" if len(sizes) == 1 else ""
+        begin = f"Hidden by {' or '.join(limits)}, and dearer where a core is full{of_size}"
+        return f"{begin}: {', '.join(parts)}{f' ({how})' * bool(how)}."
+
+    def _help(self) -> str:
+        """Forecasts of one workload for all rows that have one, and of others for the rest."""
+        rows = self.rows
+        if len(rows) > MOST_FORECASTS:
+            rows = [row for row in rows if not row.protection] or rows[:MOST_FORECASTS]
+        at: dict[str, dict[str, tuple[Explained, Change]]] = {}
+        for row in rows:
+            for group in self.groups:
+                for cell in loss.cells if (loss := row.clean(group)) else ():
+                    if (change := cell.verdict.change) is not None and cell.lift:
+                        at.setdefault(cell.evidence.workload, {})[row.name] = cell, change
+        left = {name for of in at.values() for name in of}
+        is_lab = all(cell.where for of in at.values() for cell, _ in of.values())
+        parts = []
+        while left:
+            # Of those that most rows have the last: small blocks lose most.
+            workload = max(reversed(at), key=lambda each: len(left & {*at[each]}))
+            steps: dict[str, list[str]] = {}
+            for name, (cell, change) in at[workload].items():
+                if name in left:
+                    where = " (lab only)" if cell.where and not is_lab else ""
+                    steps.setdefault(change.what, []).append(f"{name} {_lift(cell, change)}{where}")
+            left -= {*at[workload]}
+            said = (f"with {what} {', '.join(names)}" for what, names in steps.items())
+            parts.append(f"{workload} {'; '.join(said)}")
+        of_lab = ", of the lab only" if is_lab else ""
+        return f"Would help (forecast, MB/s{of_lab}): {'. '.join(parts)}." if parts else ""
+
+    def _left_out(self) -> Iterable[str]:
+        whys: Mapping[str, list[str]] = {
+            "other programs disturbed them": [
+                f"{row.name} {workload}" for row in self.rows for workload in row.conclusion.disturbed
+            ],
+            "the lab limits there, not the link that it imitates": [
+                f"{row.name} {workload}" for row in self.rows for workload in row.conclusion.lab_limited
+            ],
+        }
+        above = [
+            f"{row.name} {self.size(group)}"
+            for row in self.rows
+            for group in self.groups
+            if (loss := row.clean(group)) and loss.is_above
+        ]
+        if above:
+            yield f"More than the link should carry: {listed(above, MOST)}."
+        for why, cells in whys.items():
+            if cells:
+                yield f"Left out: {listed(cells, MOST)}: {why}."
+        none: dict[str, list[str]] = {}
+        for row in self.untold:
+            none.setdefault(row.conclusion.why_none, []).append(row.name)
+        for why, names in none.items():
+            yield f"No answer on {listed(names, MOST)}: {why}."
+        if self.left:
+            yield f"{counted(self.left, 'other size')} or depths: harness table."
+
+
+def _rows(found: Sequence[Conclusion], among: Sequence[Conclusion]) -> list[_Row]:
+    """These, with what tells them apart among all."""
+    transports = {each.column.column.transport for each in among} - {None}
+    proposals = {each.column.column.ipsec for each in among if each.column.column.has_ipsec}
+    made: list[_Row] = []
+    above = None
+    for each in found:
+        column, of = each.column, each.column.column
+        carrier = TRANSPORTS.get(of.transport or "", "") if len(transports) > 1 else ""
+        many = f"x{of.initiators}" if of.initiators > 1 else ""
+        path = " ".join(filter(None, (of.link, carrier, many)))
+        title = " ".join(filter(None, (of.link, column.rate, carrier, many)))
+        name = path
+        if of.protection:
+            protection, names = column.heading[3], "+".join(of.protection)
+            for proposal in proposals:
+                short = "IPsec" if len(proposals) == 1 else proposal
+                protection = protection.replace(f"IPsec {proposal}", short)
+                names = names.replace(proposal, short)
+            for kind, known in PROTECTIONS.items():
+                names = names.replace(kind, known.title) if kind in of.protection else names
+            mode = f" {column.key.mode}" if column.key is not None and column.key.mode else ""
+            name = f"{path}+{names}{mode}"
+            title = f"{GAP}+ {protection}" if above == of.bare else f"{title} + {protection}"
+        above = of.bare
+        made.append(_Row(conclusion=each, title=title, path=path, name=name))
+    return made
+
+
+_FIGURES = ("MB/s", "max", "IOPS", "ms")
+
+
+def _figures(loss: Loss | None) -> dict[str, str]:
+    """What a row shows of one size of blocks, by the headings."""
+    if loss is None:
+        return {"MB/s": "-"}
+    if loss.is_disturbed:
+        return {"MB/s": "disturbed"}
+    rates = [cell.mb_s for cell in loss.cells if cell.mb_s is not None]
+    if not rates:
+        return {"MB/s": "-"}
+    found = {"MB/s": _range(rates), "max": _most(loss)}
+    if loss.block_bytes is not None and loss.block_bytes < LARGE_BYTES:
+        found["IOPS"] = _range([1e6 * rate / loss.block_bytes for rate in rates])
+        if loss.depth is not None:
+            # Little's law: so long is each of them in flight.
+            found["ms"] = _range([loss.depth * loss.block_bytes / rate / 1e3 for rate in rates], digits=2)
+    return found
+
+
+def _most(loss: Loss) -> str:
+    """What the link carries, and in brackets with one request at a time: ``117.7 (112.6)``, ``(30.3)`` where
+    a request waits rather than transfers."""
+    alone, most = loss.alone_mb_s, None if loss.is_waiting else loss.most_mb_s
+    brackets = f"({'-'.join(dict.fromkeys(map(bound, (min(alone), max(alone)))))})" if alone else ""
+    return f"{bound(most) if most else ''} {brackets}".strip()
+
+
+def _cost(loss: Loss) -> str:
+    if loss.is_disturbed:
+        return f"{loss.disturbed or 'anything'} (disturbed)"
+    if loss.compared is None:
+        return ""
+    if loss.depends:
+        return " and ".join(f"{found.brief} ({workload})" for workload, found in loss.apart)
+    apart = [f"{workload} alone {found.brief}" for workload, found in loss.apart]
+    return " but ".join((loss.compared.brief, *apart))
+
+
+def _doubted(loss: Loss | None) -> Iterable[str]:
+    """Why the verdict on a row is not sure, of its cells the least sure one."""
+    known = [
+        cell.verdict
+        for cell in (loss.cells if loss is not None else ())
+        if cell.verdict.limited_by is not Limit.UNKNOWN and cell.verdict.confidence is not Confidence.HIGH
+    ]
+    if known:
+        least = max(known, key=lambda verdict: list(Confidence).index(verdict.confidence))
+        yield f"{least.confidence}: {least.unsure}"
+
+
+def _lift(cell: Explained, change: Change) -> str:
+    """``24.1 to 75.5-112``"""
+    least, most = (cell.rate(time_ns) or 0.0 for time_ns in (change.most_ns, change.least_ns))
+    return f"{_rate(cell.mb_s or 0.0)} to {_range([least, most])}"
+
+
+def _rate(value: float, digits: int = 3) -> str:
+    """Of three digits, without an exponent: ``104``, ``24.0``, ``5.59``, ``5930``."""
+    rounded = float(f"{value:.{digits}g}")
+    decimals = digits - 1 - math.floor(math.log10(rounded)) if rounded > 0 else 0
+    return f"{rounded:.{max(0, decimals)}f}"
+
+
+def _range(values: Sequence[float], digits: int = 3) -> str:
+    """The least and the most: ``104-106``; one of them, if they are the same."""
+    return "-".join(dict.fromkeys(_rate(each, digits) for each in (min(values), max(values))))

@@ -20,7 +20,7 @@ from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, ChangeKind, ChangeStep
 from harness.model.reread import Sign
 from harness.model.units import format_size
 
-UNKNOWN_WORK = "cipher and kernel were not told apart"
+UNKNOWN_WORK = "cipher and kernel were not measured apart"
 
 DISTURBED = 2.0
 """If the bounds of the stand-alone ciphers are this factor apart, other programs used the processor as
@@ -191,7 +191,7 @@ RULES = {
         words=lambda _: "the target",
         parts=("target",),
         is_sure=lambda _: False,
-        unsure="its disk and its processor were not told apart",
+        unsure="its disk and its processor were not measured apart",
         detail=lambda e: f"its disk{'' if e.reread is None else ', its memory'} or its processor",
         advice=lambda _: TELLS_APART,
     ),

@@ -135,10 +135,12 @@ class PathRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ip: Annotated[
         tuple[Version, ...], settings(help="Version of IP; each makes columns.", default="4", leads_out=True)
     ] = ()
-    wifi_security: Annotated[Security, settings(help="Of WiFi with radios, on the own kernel.")] = (
-        Security.WPA2
+    wifi_security: Annotated[
+        Security, settings(metavar="KIND", help="Of simulated radios: wpa2, wpa3, open.")
+    ] = Security.WPA2
+    ipsec_mode: Annotated[IpsecMode, settings(metavar="MODE", help="ESP's: transport, tunnel.")] = (
+        IpsecMode.TRANSPORT
     )
-    ipsec_mode: Annotated[IpsecMode, settings(help="ESP's.")] = IpsecMode.TRANSPORT
     auth: Annotated[IkeAuth, settings(help="IKE's.")] = IkeAuth.PSK
     results: Annotated[FilePath, run(metavar="FOLDER", help="Where results go.")] = RESULTS
 

@@ -221,7 +221,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     def _legend(self) -> str:
         """What the figures are."""
-        ok = [record for record in self.records if record.status is Status.OK]
+        ok = [record for record in self.records if record.status is Status.OK and record.fio_ns]
         repeats = sorted({cell.evidence.repeats for cell in self.cells})
         count = " to ".join(dict.fromkeys(map(str, (repeats[0], repeats[-1]))))
         samples = "one sample" if repeats == [1] else f"median of {count} samples"
@@ -326,17 +326,16 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         for row, hiding in found:
             alone = hiding.found.cipher_mb_s
             at_most = f"at most {_rate(alone)} MB/s" if alone else "an unknown load"
-            load = (
-                f"from {headroom.room(hiding.found) or at_most}{f' of {hiding.size}' * (len(sizes) > 1)} on"
-            )
-            parts.append(f"{row.protection}{f' over {row.carrier}' * (len(carriers) > 1)} {load}")
+            load = headroom.room(hiding.found) or at_most
+            of_size = f" of {hiding.size}" if len(sizes) > 1 or not parts else ""
+            over = f" over {row.carrier}" if len(carriers) > 1 else ""
+            parts.append(f"{row.protection}{over} from {load}{of_size} on")
         cell, room = found[0][1].cell, found[0][1].found
         how = headroom.remedy(cell.evidence, cell.verdict.limited_by, room)
         limits = dict.fromkeys(
             hiding.cell.verdict.limited_by.rule.words(hiding.cell.evidence) for _, hiding in found
         )
-        of_size = f" of {sizes.pop()}" if len(sizes) == 1 else ""
-        begin = f"Hidden by {' or '.join(limits)}, and dearer where a core is full{of_size}"
+        begin = f"Until a core is full, {' or '.join(limits)} hides what protection costs; it shows"
         return f"{begin}: {', '.join(parts)}{f' ({how})' * bool(how)}."
 
     def _help(self) -> str:
@@ -448,8 +447,9 @@ def _figures(loss: Loss | None) -> dict[str, str]:
 
 def _most(loss: Loss) -> str:
     """What the link carries, and in brackets with one request at a time: ``117.7 (112.6)``, ``(30.3)`` where
-    a request waits rather than transfers."""
-    alone, most = loss.alone_mb_s, None if loss.is_waiting else loss.most_mb_s
+    a request waits rather than transfers. Without a known rate the transfer is in neither."""
+    most = None if loss.is_waiting else loss.most_mb_s
+    alone = loss.alone_mb_s if loss.is_waiting or most else []
     brackets = f"({'-'.join(dict.fromkeys(map(bound, (min(alone), max(alone)))))})" if alone else ""
     return f"{bound(most) if most else ''} {brackets}".strip()
 

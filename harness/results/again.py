@@ -92,14 +92,14 @@ def _links(plan: Plan) -> list[str] | None:
         if name == LINK_LOCAL and plan.storage.volume is None:
             found.append(LINK_LOCAL)
         elif link is not None and link.interface is None:
-            typed = _typed(link)
+            typed = as_typed(link)
             if typed is None:
                 return None
             found.append(typed)
     return found
 
 
-def _typed(link: LinkProfile) -> str | None:
+def as_typed(link: LinkProfile) -> str | None:
     """``wired:rtt=5ms`` for ``wired-rtt5ms``."""
     name = link.name.removesuffix(IPV6_NAME) if link.ip == IPV6 else link.name
     parts = name.split("-")

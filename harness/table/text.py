@@ -6,6 +6,7 @@ import csv
 import io
 import itertools
 import math
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
@@ -24,6 +25,7 @@ from harness.table.printed import PrintedCell, PrintedTable, PublishedFigure
 _HEADING_WIDTH = 12
 _TIMES = "\N{MULTIPLICATION SIGN}"
 _FILLER = "\ue000"  # no name contains it: it is not printable
+_RATE = re.compile(r"([0-9.]+) (\S?bit/s)")
 _GAP = 2  # columns that tabulate's "simple" leaves between two columns
 
 
@@ -247,7 +249,8 @@ def _heading(column: TableColumn, *, is_narrow: bool) -> list[list[str]]:
     origin, name, *words = column.headed
     if is_narrow and len(name) > _HEADING_WIDTH:
         name = name.replace("+", " +")
-    parts = (printable(part) for part in (origin, name, *words))
+    # A rate and its unit stay together.
+    parts = (_RATE.sub(rf"\1{_FILLER}\2", printable(part)) for part in (origin, name, *words))
     return [
         textwrap.wrap(part, _HEADING_WIDTH, break_long_words=False, break_on_hyphens=place != 1)
         for place, part in enumerate(parts)

@@ -48,7 +48,8 @@ def summary_of_a_cell(of_fio_ns: int, began_ago_s: Callable[[], float], *, start
         yield CellEnded("a.r1", Status.OK, None, of_fio_ns, began_ago_s())
         yield Ended(())
 
-    return follow(cells(), cells=1, console=Console(file=io.StringIO()), started_s=started_s).summary()
+    outcome = follow(cells(), cells=1, console=Console(file=io.StringIO()), started_s=started_s)
+    return outcome.summary(is_verbose=True)
 
 
 def test_a_clock_that_is_set_during_a_run_changes_no_duration(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +75,7 @@ def test_the_summary_says_what_the_rest_of_the_time_went_to(monkeypatch: pytest.
         yield Ended(())
 
     outcome = follow(run(), cells=1, console=Console(file=io.StringIO()), started_s=0.0)
-    assert outcome.summary()[2] == (
+    assert outcome.summary(is_verbose=True)[2] == (
         "the rest: hosts, disk, end 3 min 43 s, columns up 2 min 0 s, fio and proof 1 min 40 s, "
         "columns down 43 s"
     )

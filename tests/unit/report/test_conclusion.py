@@ -14,7 +14,7 @@ from harness.explain import Limit, explain
 from harness.model import Backing, BackingKind, Job, Plan, Record, Status
 from harness.model.reread import Reread, Sign, Suspicion
 from harness.report import load
-from harness.report.conclusion import Conclusion, ThroughputRatio, answers, in_words
+from harness.report.conclusion import Conclusion, ThroughputRatio, answers
 from harness.results.store import RunFolder
 from harness.table import build
 from tests import flat
@@ -22,7 +22,6 @@ from tests.unit.explain.test_explain import columns, measured, plan_of_them
 from tests.unit.results_folder import write
 from tests.unit.test_disturbed_results import spoilt
 
-WIDTH = 80
 OLD = Path(__file__).parents[2] / "data" / "schema-1" / "results"
 ON_DISK: Plan = plan_of_them(backing=Backing(kind=BackingKind.BLOCK, size_bytes=1 << 30, path="/dev/sdz"))
 
@@ -61,16 +60,19 @@ def of_ipsec(records: list[Record]) -> Conclusion:
 def test_each_column_over_a_network_is_compared_with_the_one_below_it() -> None:
     found = concluded(columns(), ON_DISK)
     assert [(answer.subject, answer.baseline, answer.whole) for answer in found] == [
-        ("iSCSI over wired", "", "the local disk"),
-        ("IPsec null-sha256 over wired", "wired", "wired, without protection"),
-        ("IPsec aes128gcm16 over wired", "wired", "wired, without protection"),
+        ("iSCSI over wired 1 Gbit/s", "", "the local disk"),
+        ("IPsec null-sha256 over wired 1 Gbit/s", "wired", "wired, without protection"),
+        ("IPsec aes128gcm16 over wired 1 Gbit/s", "wired", "wired, without protection"),
     ]
     kept = [loss.kept for answer in found for loss in answer.losses]
     assert kept == [pytest.approx((part,)) for part in (60 / 2500, 2500 / 5000, 2500 / 30000)]
     assert "that is 97.6 % slower than the local disk (95 % interval: within 0.1)" in found[0].sentences
     # Transport and tunnel mode are two columns.
     found = load([OLD]).answers
-    ipsec = ("IPsec aes128gcm16 over Gigabit Ethernet", "IPsec aes128gcm16 tunnel over Gigabit Ethernet")
+    ipsec = (
+        "IPsec aes128gcm16 over Gigabit Ethernet 1 Gbit/s",
+        "IPsec aes128gcm16 tunnel over Gigabit Ethernet 1 Gbit/s",
+    )
     assert {*ipsec} <= {answer.subject for answer in found}
     for answer in found:
         assert {cell.evidence.name for loss in answer.losses for cell in loss.cells} <= {answer.column.label}
@@ -78,12 +80,16 @@ def test_each_column_over_a_network_is_compared_with_the_one_below_it() -> None:
 
 def test_next_to_memory_a_column_is_held_to_what_its_link_carries() -> None:
     plain, null, _ = concluded(columns())
-    assert plain.subject == "iSCSI over wired (disk in memory)" and plain.whole == "what the link can carry"
+    assert (
+        plain.subject == "iSCSI over wired 1 Gbit/s (disk in memory)"
+        and plain.whole == "what the link can carry"
+    )
     (loss,) = plain.losses
     assert loss.kept == pytest.approx((262144 / 2500e-6 / 117.69e6,), rel=0.01)
     assert plain.sentences == (
-        "iSCSI over wired (disk in memory). 256K blocks: nearly fills the link, 105 MB/s of at most 117.7 "
-        "over this link (112.6 with one request at a time); limited by the link's rate (confidence medium)."
+        "iSCSI over wired 1 Gbit/s (disk in memory). 256K blocks: nearly fills the link, 105 MB/s of at most "
+        "117.7 over this link (112.6 with one request at a time); limited by the link's rate (confidence "
+        "medium)."
     )
     assert "memory" not in null.sentences and "disk" not in null.sentences
     # So is it without the local disk.
@@ -107,13 +113,11 @@ def test_a_column_has_its_name_its_cost_its_limit_and_what_helps() -> None:
     wired, *_, gcm = concluded(columns())
     assert "link of twice the rate, seq-read-256k would rise from 105 to between " in wired.help
     assert gcm.sentences == (
-        "IPsec aes128gcm16 over wired. 256K blocks: costs 91.7 % compared with wired "
+        "IPsec aes128gcm16 over wired 1 Gbit/s. 256K blocks: costs 91.7 % compared with wired "
         "(95 % interval: within 0.1), 8.72 MB/s of at most 114.9 over this link; limited by crypto work "
         "(confidence medium)."
     )
     assert gcm.help == ""
-    lines = in_words([gcm], WIDTH).splitlines()
-    assert max(map(len, lines)) <= WIDTH and all(line.startswith("  ") for line in lines[1:])
     # Segmentation offload is named where packets may be what limits.
     for limit, either, name, is_reported in (
         (Limit.CPU, {}, "aes128gcm16", True),
@@ -132,7 +136,7 @@ def test_a_loss_compared_with_a_figure_of_the_lab_is_no_answer() -> None:
     assert plain.losses and not plain.lab_limited
     assert gcm.lab_limited == ("seq-read-256k",) and not gcm.losses
     assert gcm.sentences.startswith(
-        "no answer on IPsec aes128gcm16 over wired, because the lab itself limited"
+        "no answer on IPsec aes128gcm16 over wired 1 Gbit/s, because the lab itself limited"
     )
     assert not (gcm.left_out or gcm.help)
     assert "limited by the lab itself, so this says nothing of such a link (confidence " in plain.sentences
@@ -147,7 +151,7 @@ def test_an_answer_says_what_it_leaves_out() -> None:
     assert whole.column.column.protection == ("aes128gcm16",)
     left = msgspec.structs.replace(whole, lab_limited=("seq-read-4k", "rand-read-4k"))
     assert left.left_out.startswith("Left out: seq-read-4k, rand-read-4k, because the lab limits there")
-    assert left.left_out in " ".join(in_words([left], WIDTH).split())
+    assert left.left_out in left.words
     calm = in_repeats((100, 97), (101, 98), (100, 97))
     other = [spoilt(r) for r in in_repeats((100, 97), (100, 97), workload="rand-read-256k")]
     plain, gcm = concluded([*calm, *other])
@@ -179,7 +183,8 @@ def test_missing_figures_are_no_answer_and_disturbed_ones_give_bounds_and_no_cau
     (loss,) = gcm.losses
     assert loss.kept == pytest.approx((2500 / 30000 * 0.7, 2500 / 30000 / 0.7)) and loss.is_disturbed
     assert gcm.sentences == (
-        "IPsec aes128gcm16 over wired. 256K blocks: between 88 and 94 % slower than wired (disturbed)."
+        "IPsec aes128gcm16 over wired 1 Gbit/s. 256K blocks: between 88 and 94 % slower than wired "
+        "(disturbed)."
     )
     assert loss.brief == "256K: between 88 and 94 % slower (disturbed)"
     assert ": between 29 and 65 % slower" in null.sentences

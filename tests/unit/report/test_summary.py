@@ -1,0 +1,221 @@
+"""The answer in a few lines: its table, what follows from it, and what is told only where it applies."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from harness.explain import Limit, explain
+from harness.model import Plan, Record, Status, TestbedKind
+from harness.model.reread import Reread, Sign, Suspicion
+from harness.model.units import format_rate
+from harness.parse.profiles import load_link
+from harness.report import load, summary
+from harness.report.conclusion import answers
+from harness.results import again
+from harness.results.measured import Measured
+from harness.results.store import RunFolder
+from harness.table import TableFormat, build, render
+from tests import flat
+from tests.unit.command import harness
+from tests.unit.explain.test_explain import columns, plan_of_them
+from tests.unit.explain.test_real_links import PLAN as REAL
+from tests.unit.explain.test_real_links import STREAMS
+from tests.unit.explain.test_real_links import reads as of_a_real_link
+from tests.unit.report.test_conclusion import ON_DISK, UNSURE, in_repeats, reads
+from tests.unit.table.test_file_systems import plan as plan_of_nfs
+from tests.unit.table.test_file_systems import reads as reads_over_nfs
+from tests.unit.test_disturbed_results import spoilt
+
+FIGURES = Path(__file__).parents[3] / "docs" / "figures"
+WIDTH = 80
+
+
+def of(records: list[Record], plan: Plan | None = None, probes: Any = (), **verdict: Any) -> list[str]:
+    """The lines about these, if ``verdict`` is judged of the column ``wired``."""
+    plans = {"r1": plan or plan_of_them()}
+    cells = explain(records, plans, probes)
+    for number, cell in enumerate(cells):
+        if verdict and cell.evidence.name == "wired":
+            judged = msgspec.structs.replace(cell.verdict, **verdict)
+            cells[number] = msgspec.structs.replace(cell, verdict=judged)
+    found = answers(build(records, plans=plans), cells)
+    return summary.lines(found, Measured(records=records, plans=plans), WIDTH)
+
+
+def joined(lines: list[str]) -> str:
+    return " ".join(" ".join(lines).split())
+
+
+def stored(name: str) -> list[str]:
+    results = load([FIGURES / name])
+    return summary.lines(results.answers, results, WIDTH)
+
+
+def test_of_a_default_run_it_is_a_table_and_a_few_lines() -> None:
+    lines = stored("make-run")
+    # Four more are for what a volume keeps.
+    assert len(lines) <= 21 and max(map(len, lines)) <= WIDTH
+    circumstances, sizes, heads, *rows = lines[:7]
+    assert circumstances == "Lab: iSCSI over emulated links, disk in memory, 1 request at a time."
+    assert re.findall(r"- (\S+) -", sizes) == ["256K", "4K"]
+    assert heads.split() == ["MB/s", "max", "MB/s", "max", "IOPS", "ms"]
+    names = [re.split(r" {2,}(?!\+)", row)[0] for row in rows]
+    assert names == ["wired 1 Gbit/s", "  + IPsec", "wifi 50 Mbit/s", "  + IPsec"]
+    assert rows[0].split()[3:6] == ["104-106", "117.7", "(112.6)"]
+    words = joined(lines)
+    assert "median of 8 samples of 0.4 s, from the slowest to the fastest of 4 workloads" in words
+    assert "IPsec aes128gcm16 costs (95 % interval): wired 2 % (2-3) at 256K, 4 % (4-5) at 4K; wifi" in words
+    assert "Limit: 256K the link's rate; 4K the round trip." in words
+    assert "Less sure: wifi+IPsec 256K (low: its cipher alone took longer than all that IPsec adds)." in words
+    # Each column has the same forecast.
+    (forecast,) = re.findall(r"Would help .*", words)
+    assert forecast.count("rand-read-4k") == 1 and "seq" not in forecast
+    assert all(f" {name} " in forecast for name in ("wired", "wired+IPsec", "wifi", "wifi+IPsec"))
+    between = summary.lines(load([FIGURES / "make-run"]).answers, load([FIGURES / "make-run"]), WIDTH, ("A",))
+    assert between.index("A") == 9 and len(between) == len(lines) + 1
+
+
+@pytest.mark.parametrize(
+    "name", ["protections", "ladder", "document-003-virtual", "scale-virtual", "ciphers"]
+)
+def test_it_fits_into_a_terminal_and_has_a_row_for_each_column_with_a_figure(name: str) -> None:
+    lines, found = stored(name), load([FIGURES / name]).answers
+    assert max(map(len, lines)) <= WIDTH
+    rates = sum(bool(re.match(r"\S+ (?:[0-9.]+ .bit/s)?|  \+ ", line)) for line in lines)
+    assert rates >= sum(bool(each.losses) for each in found)
+
+
+def test_several_transports_and_protections_are_named_in_their_rows() -> None:
+    lines = stored("protections")
+    assert lines[0].startswith("Lab, own kernel: iSCSI and NVMe/TCP over emulated links, disk in memory")
+    names = [re.split(r" {2,}(?!\+)", line)[0] for line in lines[4:8]]
+    assert names == ["wired 1 Gbit/s iSCSI", "  + IPsec", "  + WireGuard", "  + MACsec"]
+    assert "  + not encrypted null-sha256" in "\n".join(stored("ladder"))
+    words = joined(lines)
+    assert "unclear (-10 to 12 %) at 256K" in words and "Unclear: too few repeats to tell" in words
+    virtual = joined(stored("protections-virtual"))
+    assert "IPsec aes128gcm16 costs: wired iSCSI 2 % at 256K, 1 % at 4K;" in virtual and "Less" not in virtual
+
+
+def test_what_applies_has_a_line_each() -> None:
+    whole = columns()
+    for records, plan, said in (
+        (whole, ON_DISK, "iSCSI, compared with the local disk, costs (95 % interval): wired 97.6 %"),
+        ([spoilt(each, 0.2) for each in whole], None, "aes128gcm16 costs: wired between 88 and 94 % slower"),
+        ([spoilt(each) for each in whole], None, "anything (disturbed) at 256K"),
+        (
+            [each for each in whole if each.column.protection],
+            None,
+            "wired+aes128gcm16: wired was not measured",
+        ),
+        (in_repeats(*UNSURE), None, "unclear (-5 to 11 %) at 256K"),
+        (in_repeats((100.0, 93.0)), None, "wired 7 % (measured once) at 256K"),
+        (in_repeats((130.0, 126.0), (130.0, 126.0)), None, "More than the link should carry: wired 256K"),
+        (reads_over_nfs(), plan_of_nfs(), "Host: NFS, /mnt/nas/bench.img (nfs4 of nas.lan:/export, vers=4.2"),
+    ):
+        assert said in joined(of(records, plan)), said
+    disturbed = of([spoilt(each, 0.2) for each in whole])
+    assert not any("MB/s" in line for line in disturbed), "no table of nothing"
+    nobody = [flat.changed(r, status=Status.FAILED, reason="x") if r.column.protection else r for r in whole]
+    assert "No answer on wired+null-sha256, wired+aes128gcm16: it has no figure: 1" in joined(of(nobody))
+    memory = Reread(verdict=Suspicion.SUSPECTED, signs=(Sign.COMPRESSIBLE,), compressed_to=0.25)
+    reread = joined(of([flat.changed(each, reread=memory) for each in whole], ON_DISK))
+    assert reread.count("the data shrink to 25% where they are compressed") == 1
+    assert "esp4_offload may help" not in reread
+
+
+def test_a_link_of_an_unknown_rate_has_no_bound_and_says_why() -> None:
+    lines = of(of_a_real_link(9.0), REAL, STREAMS)
+    assert "max" not in lines[2].split() and "wired  " in lines[3]
+    assert "No interface says the link's rate; one TCP stream reached 12.1 MB/s" in joined(lines)
+    known = of(of_a_real_link(105.0, link_rate_bit_s=10**9), REAL, STREAMS)
+    assert known[3].startswith("wired 1 Gbit/s ") and "117.7" in known[3]
+
+
+def test_the_lab_s_own_figures_are_named() -> None:
+    words = joined(of(columns(), limited_by=Limit.LAB))
+    assert "Limit: 256K the lab itself. The lab's own figures (wired) say nothing of such a link." in words
+    assert "No answer on wired+null-sha256, wired+aes128gcm16: the lab itself limited" in words
+
+
+def test_of_many_sizes_and_depths_the_ends_are_shown() -> None:
+    names = {f"{size}k-{depth}": (f"{size}k", str(depth)) for size in (4, 64, 1024) for depth in (1, 8, 32)}
+    jobs = tuple(reads(name, block, depth) for name, (block, depth) in names.items())
+    blocks = {name: 1024 * int(name.partition("k")[0]) for name in names}
+    made = (each for name in names for each in in_repeats((100, 97), (101, 98), workload=name))
+    records = [flat.changed(record, block_bytes=blocks[record.workload.name]) for record in made]
+    lines = of(records, plan_of_them(jobs=jobs))
+    found = re.findall(r"- (\S+ x\d+) -", "\n".join(lines))
+    assert found == ["1M x1", "1M x32", "4K x1", "4K x32"] and max(map(len, lines)) <= WIDTH
+    assert "x1, x32: so many requests at a time" in joined(lines)
+    assert lines[-1].endswith("5 other sizes or depths: harness table.")
+
+
+def test_settings_are_told_apart_and_a_foreign_output_says_nothing_of_its_way() -> None:
+    both = [*columns(), *(flat.changed(each, testbed=TestbedKind.HOST) for each in columns())]
+    lines = of(both)
+    assert sum(line.startswith(("Lab: ", "Host: ")) for line in lines) == 2 and "" in lines
+    foreign = [flat.changed(each, source="fio", transport=None, link="x") for each in columns()[:3]]
+    lines = of(foreign)
+    assert lines[0] == "An output of fio, which does not say over what:" and "max" not in lines[2]
+    assert "What limits is not known" in joined(lines)
+
+
+def test_a_rate_stands_in_the_title_once() -> None:
+    plan = plan_of_them()
+    (link,) = {each.name: each for each in plan.links.values() if each.name == "wired"}.values()
+    for title, shown in (
+        ("Gigabit Ethernet", "Gigabit Ethernet 1 Gbit/s"),
+        ("Gigabit Ethernet, MTU 9000", "Gigabit Ethernet, MTU 9000, 1 Gbit/s"),
+        ("WAN 1 Gbit/s", "WAN 1 Gbit/s"),
+        ("", "wired 1 Gbit/s"),
+    ):
+        records = [
+            flat.changed(each, link_title=title) if each.column.link == "wired" else each
+            for each in columns()
+        ]
+        table = build(records, plans={"r1": plan})
+        (column,) = (each for each in table.columns if each.label == "wired")
+        assert column.heading[1] == shown and column.rate == format_rate(link.rate_bit_s or 0)
+        assert column.headed[2] == (shown if title else "1 Gbit/s")
+        assert table.columns[0].rate == "" and "<br>" not in render(table, TableFormat.GITHUB)
+
+
+@pytest.mark.parametrize("name", ["make-run", "portable", "protections", "ladder", "emulation"])
+def test_the_command_of_a_plan_is_what_was_typed(name: str) -> None:
+    """Word for word, but that ``--protect`` stands for ``--ipsec``."""
+    run = RunFolder(FIGURES / name)
+    typed = msgspec.json.decode((run.path / "measured.json").read_bytes())["command"]
+    found = again.command(run.load_plan())
+    options = [
+        {(a, b) for a, b in re.findall(r"(--\S+)(?: (?!--)(\S+))?", each) if a not in LEFT_OUT}
+        for each in (typed, found)
+    ]
+    assert options[1] <= options[0] | {("--protect", "off"), ("--repeats", "1")}, found
+    assert {"--link", "--virtual-time"} & {a for a, _ in options[0]} <= {a for a, _ in options[1]}
+
+
+def test_links_are_typed_as_they_were() -> None:
+    for typed in ("wired:rtt=5ms,loss=0.1%", "switched:0", "fast-ethernet:rate=2.5g", "wifi:unshaped"):
+        assert again.as_typed(load_link(typed)) == typed
+    assert again.as_typed(msgspec.structs.replace(load_link("wired"), name="mine")) is None
+
+
+LEFT_OUT = ("--ipsec", "--protect", "--size", "--lab-kernel", "--disk")
+"""Of which a plan does not say how they were typed, or that they were."""
+
+
+def test_a_shared_run_is_text_for_a_thread(tmp_path: Path) -> None:
+    done = harness("share", str(FIGURES / "make-run"), "--markdown", cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout.startswith("```text\nLab: iSCSI over emulated links")
+    assert "| seq-write-4k " in done.stdout and "<br>" not in done.stdout
+    assert done.stdout.endswith("```sh\nharness run\n```\n")
+    written = harness("share", str(FIGURES / "make-run"), "--markdown", "--to", "x.md", cwd=tmp_path)
+    assert (tmp_path / "x.md").read_text(encoding="utf-8") == done.stdout and written.stdout == ""
+    both = harness("share", str(FIGURES / "make-run"), "--markdown", "--list", cwd=tmp_path)
+    assert both.returncode == 2 and "expected one of --markdown and --list" in both.stderr

@@ -111,7 +111,7 @@ COMMANDS = {
     "predict": "predict:predict_command",
     "documents": "documents:documents_command",
     "export": "results:export_command",
-    "share": "results:share_command",
+    "share": "shared:share_command",
     "doctor": "machine:doctor_command",
     "clean": "machine:clean",
     "lab": "lab:lab_app",

@@ -322,7 +322,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         if not found:
             return ""
         sizes, carriers = {hiding.size for _, hiding in found}, {row.carrier for row, _ in found}
-        parts = []
+        parts: list[str] = []
         for row, hiding in found:
             alone = hiding.found.cipher_mb_s
             at_most = f"at most {_rate(alone)} MB/s" if alone else "an unknown load"

@@ -67,9 +67,10 @@ def command(plan: Plan) -> str:
         ("--ip", ["6"], plan.speaks_ipv6 and plan.traits.boots_kernels),
         ("--ipsec-mode", [plan.ipsec_mode], plan.ipsec_mode is not IpsecMode.TRANSPORT),
         ("--auth", [plan.ike_auth], plan.ike_auth is not IkeAuth.PSK),
-        ("--iscsi", [f"{name}={value}" for name, value in plan.iscsi.items()], True),
-        ("--nvme", [f"{name}={value}" for name, value in plan.nvme.items()], True),
     ]
+    for transport in plan.transports:
+        agreed = [f"{name}={value}" for name, value in plan.parameters_of(transport).items()]
+        options.append((f"--{transport.partition('-')[0]}", agreed, True))
     words = [word for option in planned.outside(plan) for word in option]
     words += [
         word

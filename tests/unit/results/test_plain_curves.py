@@ -95,7 +95,7 @@ def test_of_an_output_of_fio_nothing_is_said_that_it_does_not_know(tmp_path: Pat
     for number in range(3):
         write_fio(tmp_path / f"sata-{number}.json", job("one", bs="4k"), job("other", rw="write"))
     said = " ".join(harness("explain", ".", "--summary", cwd=tmp_path).stdout.split())
-    assert "sata-1: an output of fio, which does not say over what. 4K blocks" in said
+    assert said.startswith("An output of fio, which does not say over what:") and "sata-1 4.10 1000" in said
     assert "iSCSI" not in said
     (line,) = harness("explain", ".", cwd=tmp_path).stdout.splitlines()
     assert line.startswith("3 outputs of fio: what limits 6 cells is not known")

@@ -1,0 +1,78 @@
+"""The command ``harness share``: a run for others, as a file or as text."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli.results import write
+from harness.cli.streams import say, tell
+from harness.model.errors import UsageError
+from harness.model.escape import printable
+from harness.model.lines import wrapped
+from harness.parse.files import shown_path
+from harness.report import markdown
+from harness.results import archive, share
+from harness.results.share import SharedRun
+from harness.results.store import open_runs
+
+
+def share_command(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.", readable=False)],
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="FILE", help="Where to.", show_default="RUN-ID.zip"),
+    ] = None,
+    is_listed: Annotated[
+        bool, typer.Option("--list", help="Print what would be in it, and write nothing.")
+    ] = False,
+    in_markdown: Annotated[
+        bool,
+        typer.Option(
+            "--markdown",
+            help="Instead of a file for the harness: answer, table and command for a thread, as Markdown.",
+            show_default=False,
+        ),
+    ] = False,
+) -> None:
+    """Make one file of a run for others: its figures, without addresses, names, serials and keys.
+
+    First it prints every text that the file has, what stands for which name, and what is left out. table,
+    compare, explain, report and export take the file as they take a run's folder. With --markdown it prints
+    the same figures as text, or writes it to --to FILE.
+    """
+    if in_markdown and is_listed:
+        raise UsageError("expected one of --markdown and --list, found both", hint="leave one out")
+
+    found = open_runs([run])
+    if len(found) != 1:
+        raise UsageError(
+            f"{shown_path(run)}: expected one run, found {len(found)}", hint="name it: results/RUN-ID"
+        )
+    shared = share.shared(found[0])
+    if in_markdown:
+        _share_text(shared, to)
+        return
+    width = shutil.get_terminal_size().columns
+    for line in shared.listing:
+        say("\n".join(wrapped(printable(line), width, "  ")))
+    if is_listed:
+        return
+    data = archive.packed(shared.files)
+    file = to or Path(f"{shared.run_id}{archive.SUFFIX}")
+    write(file, data)
+    tell(f"{shown_path(file)}: {len(data) / 1000:.0f} kB. Nothing was sent anywhere.")
+
+
+def _share_text(shared: SharedRun, to: Path | None) -> None:
+    """Print or write what others may have of a run as text to paste."""
+    text = markdown.of_run(shared)
+    if to is None:
+        sys.stdout.write(text)
+    else:
+        write(to, text.encode())
+        tell(f"{shown_path(to)}: {len(text)} characters. Nothing was sent anywhere.")

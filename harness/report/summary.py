@@ -185,7 +185,11 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
             parts.append(f"{many}: so many requests at a time")
         elif depths:
             parts.append(f"{counted(depths[0], 'request')} at a time")
-        parts += [words for words in dict.fromkeys(each.proved for each in found) if words]
+        parts += [
+            f"{words[:1].lower()}{words[1:]}"
+            for words in dict.fromkeys(each.proved for each in found)
+            if words
+        ]
         return f"{capital(setting.name)}: {', '.join(part.rstrip('.') for part in parts)}."
 
     def table(self, width: int) -> list[str]:
@@ -329,13 +333,13 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
             load = headroom.room(hiding.found) or at_most
             of_size = f" of {hiding.size}" if len(sizes) > 1 or not parts else ""
             over = f" over {row.carrier}" if len(carriers) > 1 else ""
-            parts.append(f"{row.protection}{over} from {load}{of_size} on")
+            parts.append(f"{row.protection}{over} at {load}{of_size}")
         cell, room = found[0][1].cell, found[0][1].found
         how = headroom.remedy(cell.evidence, cell.verdict.limited_by, room)
         limits = dict.fromkeys(
             hiding.cell.verdict.limited_by.rule.words(hiding.cell.evidence) for _, hiding in found
         )
-        begin = f"Until a core is full, {' or '.join(limits)} hides what protection costs; it shows"
+        begin = f"{capital(' or '.join(limits))} hides what protection costs until a core is full"
         return f"{begin}: {', '.join(parts)}{f' ({how})' * bool(how)}."
 
     def _help(self) -> str:
@@ -456,7 +460,7 @@ def _most(loss: Loss) -> str:
 
 def _cost(loss: Loss) -> str:
     if loss.is_disturbed:
-        return f"{loss.disturbed or 'anything'} (disturbed)"
+        return f"{loss.disturbed.removesuffix(' slower') or 'an unknown part'} (disturbed)"
     if loss.compared is None:
         return ""
     if loss.depends:

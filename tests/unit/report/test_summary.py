@@ -106,8 +106,12 @@ def test_what_applies_has_a_line_each() -> None:
     whole = columns()
     for records, plan, said in (
         (whole, ON_DISK, "iSCSI, compared with the local disk, costs (95 % interval): wired 97.6 %"),
-        ([spoilt(each, 0.2) for each in whole], None, "aes128gcm16 costs: wired between 88 and 94 % slower"),
-        ([spoilt(each) for each in whole], None, "anything (disturbed) at 256K"),
+        (
+            [spoilt(each, 0.2) for each in whole],
+            None,
+            "aes128gcm16 costs: wired between 88 and 94 % (disturbed)",
+        ),
+        ([spoilt(each) for each in whole], None, "an unknown part (disturbed) at 256K"),
         (
             [each for each in whole if each.column.protection],
             None,

@@ -16,7 +16,7 @@ from typer.core import TyperCommand
 
 from harness import __version__
 from harness.cli.help import Command, Group
-from harness.cli.streams import hint, prepare_streams, say, silence, tell, tell_error, tell_interruption
+from harness.cli.streams import complain, hint, prepare_streams, say, silence, tell_error, tell_interruption
 from harness.hosts import signals
 from harness.model import unread
 from harness.model.errors import HarnessError, Interrupted, Unreadable
@@ -207,7 +207,7 @@ def _carry_out() -> int:
     for error in lost[:MOST_NAMED]:
         tell_error(error)
     if len(lost) > MOST_NAMED:
-        tell(f"harness: and {len(lost) - MOST_NAMED} more files that are not readable")
+        complain(f"harness: and {len(lost) - MOST_NAMED} more files that are not readable")
     return status or (1 if lost else 0)
 
 
@@ -225,7 +225,7 @@ def _command_typed(lost: list[Unreadable]) -> int:
         return error.exit_code
     except UnicodeEncodeError as error:
         # A file name may be any bytes; the harness writes UTF-8 into its results.
-        tell(f"harness: expected a name in UTF-8, found {error.object}")
+        complain(f"harness: expected a name in UTF-8, found {error.object}")
         hint("rename the file or folder")
         return HarnessError.exit_code
     except BrokenPipeError:
@@ -241,7 +241,7 @@ def _command_typed(lost: list[Unreadable]) -> int:
 
 def _tell_os_error(error: OSError) -> None:
     where = f"{error.filename}: " if error.filename else ""
-    tell(f"harness: {where}{error.strerror or error}")
+    complain(f"harness: {where}{error.strerror or error}")
     if error.errno in NO_ROOM:
         hint("is the disk full, or out of inodes? See df and df -i")
     elif error.errno == errno.EBADF:

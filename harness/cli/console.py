@@ -15,7 +15,7 @@ from rich.text import Text
 from harness.analysis.stats import FEWEST
 from harness.cli import options
 from harness.cli.progress import RunOutcome, follow
-from harness.cli.streams import err, say, tell
+from harness.cli.streams import complain, err, say, tell
 from harness.hosts import NamespaceHost
 from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive, lasting_folder
@@ -45,6 +45,9 @@ ResumeOption = Annotated[
 ]
 PlanOption = Annotated[
     bool, typer.Option("--plan", help="Print what would run, and for how long.", rich_help_panel=THE_RUN)
+]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", help="Print only the result, and what failed.", rich_help_panel=THE_RUN)
 ]
 
 VerboseOption = Annotated[
@@ -142,7 +145,7 @@ def tell_recovery(removed: Sequence[str], failed: Sequence[str], of: str = "") -
     for line in removed:
         tell(f"removed, left by an earlier run: {of}{line}")
     for line in failed:
-        tell(f"could not be removed: {of}{line}")
+        complain(f"could not be removed: {of}{line}")
 
 
 def measured_again(load: Callable[[], Sequence[T]]) -> Sequence[T]:
@@ -150,7 +153,7 @@ def measured_again(load: Callable[[], Sequence[T]]) -> Sequence[T]:
     with unread.noted() as lost:
         found = load()
     for error in lost:
-        tell(f"measured again: {error.message}")
+        complain(f"measured again: {error.message}")
     return found
 
 

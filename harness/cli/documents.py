@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import shutil
 import sys
 import time
@@ -14,10 +15,10 @@ import typer
 
 from harness import cli
 from harness.analysis import disturbance
-from harness.cli.console import prepare_results
+from harness.cli.console import QuietOption, prepare_results
 from harness.cli.progress import BEGUN_S
 from harness.cli.results import write
-from harness.cli.streams import tell, tell_error
+from harness.cli.streams import QUIET, be_quiet, complain, tell, tell_error
 from harness.documents import page
 from harness.documents.experiments import Experiment, experiments
 from harness.hosts import state
@@ -72,9 +73,11 @@ def documents_command(
             show_default="all",
         ),
     ] = None,
+    quiet: QuietOption = False,
 ) -> None:
     """Write one page on five published measurements: what they asked, their figures next to ours, and the
     answers."""
+    be_quiet(quiet)
     places = paths or [QUICK_FOLDER if quick else FOLDER]
     for name in names or ():
         if name not in references.names():
@@ -117,7 +120,7 @@ def _measure(folder: Path, names: list[str], *, quick: bool) -> tuple[dict[str, 
                 continue
             if virtual and no_virtual_time:
                 reasons[experiment.command_line(virtual=True)] = no_virtual_time
-                tell(f"{experiment.document}: not measured in virtual time: {no_virtual_time}")
+                complain(f"{experiment.document}: not measured in virtual time: {no_virtual_time}")
                 continue
             run = _last(experiment, folder, virtual=virtual)
             if run is not None and _is_done(run):
@@ -181,7 +184,7 @@ def harness(words: list[str]) -> int:
     """
     begun = BEGUN_S.set(time.monotonic())
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(io.StringIO() if QUIET.get() else sys.stderr):
             command: Any = typer.main.get_command(cli.app)
             return command.main(words, prog_name="harness", standalone_mode=False) or 0
     finally:

@@ -11,10 +11,10 @@ from tabulate import tabulate
 
 from harness.analysis.prices import PriceList
 from harness.cli import options
-from harness.cli.console import PlanOption, carry_out, measuring, print_plan, tell_start
+from harness.cli.console import PlanOption, QuietOption, carry_out, measuring, print_plan, tell_start
 from harness.cli.progress import process_started_s
 from harness.cli.results import write
-from harness.cli.streams import tell
+from harness.cli.streams import be_quiet, tell
 from harness.explain import compared, predicted, priced
 from harness.model import Plan, temporary
 from harness.model.errors import Interrupted, UsageError
@@ -51,9 +51,11 @@ def price(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="FILE.toml.", show_default=False)
     ] = None,
     plan_only: PlanOption = False,
+    quiet: QuietOption = False,
     **typed: object,
 ) -> None:
     """Measure what operations cost a processor: ns per packet, byte, system call, wake-up and I/O."""
+    be_quiet(quiet)
     named = what or []
     if any(name.endswith(".toml") for name in named):
         if len(named) != 2:

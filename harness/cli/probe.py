@@ -14,6 +14,7 @@ from harness.cli import options
 from harness.cli.completion import PROBES, VALUES
 from harness.cli.console import (
     PlanOption,
+    QuietOption,
     ResumeOption,
     VerboseOption,
     carry_out,
@@ -25,7 +26,7 @@ from harness.cli.console import (
 )
 from harness.cli.progress import process_started_s
 from harness.cli.results import print_view
-from harness.cli.streams import say, tell
+from harness.cli.streams import be_quiet, say, tell
 from harness.model import Plan
 from harness.model.errors import UsageError
 from harness.model.units import format_duration
@@ -43,10 +44,12 @@ def probe(
     resume: ResumeOption = None,
     plan_only: PlanOption = False,
     verbose: VerboseOption = False,
+    quiet: QuietOption = False,
     **typed: object,
 ) -> None:
     """Measure paths without storage: ping, TCP, UDP, packets per second, UDP round trips."""
     started_s = process_started_s()
+    be_quiet(quiet)
     request = ProbeRequest(**options.given(typed))
     asked = None if request.profile is None else probe_plan.load_profile(request.profile)
     if asked is not None and request.probes:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,19 +20,21 @@ from rich.progress import (
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.text import Text
 
 from harness.analysis.disturbance import Disturbed
+from harness.cli.streams import QUIET
 from harness.model import Status
 from harness.model.escape import printable
 from harness.model.lines import counted
-from harness.model.units import format_duration
+from harness.model.units import about, format_duration
 from harness.results.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Failed, Phase, Spent
 
 STYLES = {Status.OK: "green", Status.FAILED: "red", Status.SKIPPED: "yellow", Status.INVALID: "magenta"}
 
+EVERY_S = 10.0
+"""How often a log has a line on how far a run is."""
 
 TOLD = 0.01
 """The least part of a run's time that its summary names."""
@@ -175,56 +177,97 @@ def follow(
     started_s: float,
     virtual_time: bool = False,
 ) -> RunOutcome:
-    """Show the events as they come; returns their result."""
+    """Show the events as they come; returns their result.
+
+    A terminal has a bar, a log a line each ``EVERY_S``. What went wrong is told at once, by either.
+    """
     outcome = RunOutcome(started_s=started_s, virtual_time=virtual_time)
-    progress = Progress(
-        TextColumn("{task.fields[now]}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[last]}", markup=False),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    with progress:
-        task = progress.add_task("", total=cells, now="starting the testbed", last="")
+    shown = _Shown(console, cells)
+    with shown.progress:
         for event in events:
             outcome.take(event)
-            match event:
-                case Phase():
-                    progress.update(task, now=printable(event.text))
-                    if not console.is_terminal:
-                        console.print(printable(event.text), markup=False, highlight=False)
-                case CellStarted():
-                    # With a stopping rule, the number of cells is known only at the end.
-                    progress.update(task, total=event.of, now=printable(event.key))
-                case CellEnded():
-                    progress.advance(task)
-                    if event.rate_bytes_s is not None:
-                        progress.update(task, last=f"{printable(event.key)} {_mb_s(event.rate_bytes_s)}")
-                    _tell_cell(event, progress.console, console.is_terminal)
-                case CellWithdrawn():
-                    _tell(event.key, Status.INVALID, progress.console, f": {printable(event.reason)}")
+            shown.take(event, outcome)
     outcome.ended_s = time.monotonic()
     return outcome
 
 
-def _tell_cell(event: CellEnded, console: Console, is_terminal: bool) -> None:
-    """A terminal has the bar, so it only gets trouble. A log gets a line for each cell."""
-    if event.status is Status.OK and event.disturbed is None and is_terminal:
-        return
+class _Shown:
+    """How far a run is, on a terminal's bar or in a log's lines. If that is not wanted, only what failed."""
+
+    def __init__(self, console: Console, cells: int) -> None:
+        self._console, self._of = console, cells
+        self._has_bar = console.is_terminal and not QUIET.get()
+        self._has_lines = not console.is_terminal and not QUIET.get()
+        self._ends_s: list[float] = []
+        """When the first cell began, and when each ended."""
+        self._told_s = 0.0
+        self.progress = Progress(
+            TextColumn("{task.fields[now]}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}", markup=False),
+            TextColumn("{task.fields[last]}", markup=False),
+            console=console,
+            transient=True,
+            disable=not self._has_bar,
+        )
+        self._task = self.progress.add_task("", total=cells, now="starting the testbed", left="", last="")
+
+    def take(self, event: Event, outcome: RunOutcome) -> None:
+        """Show an event, which ``outcome`` has taken."""
+        match event:
+            case Phase():
+                self.progress.update(self._task, now=printable(event.text))
+                if self._has_lines:
+                    self._console.print(printable(event.text), markup=False, highlight=False)
+            case CellStarted():
+                # With a stopping rule, the number of cells is known only at the end.
+                self._of = event.of
+                self._ends_s = self._ends_s or [time.monotonic()]
+                self.progress.update(self._task, total=event.of, now=printable(event.key))
+            case CellEnded():
+                self._ends_s.append(time.monotonic())
+                self._tell_end(event, outcome)
+            case CellWithdrawn():
+                _tell(event.key, Status.INVALID, self._console, f": {printable(event.reason)}")
+
+    def _tell_end(self, event: CellEnded, outcome: RunOutcome) -> None:
+        rate = f" {event.rate_bytes_s / 1e6:.2f} MB/s" if event.rate_bytes_s is not None else ""
+        last = f"{printable(event.key)}{rate}"
+        ended, disturbed = len(self._ends_s) - 1, len(outcome.disturbed)
+        left = f"{about(seconds)} left" if (seconds := left_s(self._ends_s, self._of)) is not None else ""
+        self.progress.update(self._task, completed=ended, left=left, last=last)
+        # On a busy machine each may be: a log has the first one's cause, and then their number.
+        if event.status is not Status.OK or (
+            event.disturbed is not None and (self._has_bar or (self._has_lines and disturbed == 1))
+        ):
+            _tell_trouble(event, self._console)
+        if self._has_lines and self._ends_s[-1] >= max(self._told_s, self._ends_s[0]) + EVERY_S:
+            self._told_s = self._ends_s[-1]
+            told = f"[{ended}/{self._of}] {last}" + (f", {left}" if left else "")
+            told += f", {disturbed} disturbed" if disturbed else ""
+            self._console.print(told, markup=False, highlight=False, soft_wrap=True)
+
+
+def left_s(ends_s: Sequence[float], of: int) -> float | None:
+    """How long the rest of ``of`` cells takes, as long as the later half of those that have ended.
+
+    The first ones of a run bring up its columns. ``ends_s``: when the first began, and when each ended.
+    """
+    ended = len(ends_s) - 1
+    if ended < 1:
+        return None
+    return max(0, of - ended) * (ends_s[-1] - ends_s[ended // 2]) / (ended - ended // 2)
+
+
+def _tell_trouble(event: CellEnded, console: Console) -> None:
     words: list[str | tuple[str, str]] = [f": {printable(event.reason)}"] if event.reason else []
     if event.status is Status.OK and event.rate_bytes_s is not None:
-        words.append(f": {_mb_s(event.rate_bytes_s)}")
+        words.append(f": {event.rate_bytes_s / 1e6:.2f} MB/s")
     if event.disturbed is not None:
         words += [", but ", ("disturbed", "yellow"), f": {printable(event.disturbed.cause)}"]
     _tell(event.key, event.status, console, *words)
-
-
-def _mb_s(rate_bytes_s: float) -> str:
-    return f"{rate_bytes_s / 1e6:.2f} MB/s"
 
 
 def _tell(key: str, status: Status, console: Console, *words: str | tuple[str, str]) -> None:

@@ -13,6 +13,7 @@ import typer
 from harness.cli import options
 from harness.cli.console import (
     PlanOption,
+    QuietOption,
     ResumeOption,
     VerboseOption,
     carry_out,
@@ -24,7 +25,7 @@ from harness.cli.console import (
     tell_start,
 )
 from harness.cli.progress import process_started_s
-from harness.cli.streams import say, tell
+from harness.cli.streams import be_quiet, say, tell
 from harness.model import Plan
 from harness.model.errors import HarnessError, UsageError
 from harness.model.units import format_duration, shown
@@ -56,10 +57,12 @@ def run(
     resume: ResumeOption = None,
     plan_only: PlanOption = False,
     verbose: VerboseOption = False,
+    quiet: QuietOption = False,
     **typed: object,
 ) -> None:
     """Measure every workload on every column, repeatedly, in a random order that is stored."""
     started_s = process_started_s()
+    be_quiet(quiet)
     request = DEFAULTS if config is None else load_request(config)
     given = options.given(typed)
     # Typed options override the file's.
@@ -83,9 +86,16 @@ def run(
 
 
 @options.taking(SweepRequest, hidden=OF_RUNS)
-def sweep(*, plan_only: PlanOption = False, verbose: VerboseOption = False, **typed: object) -> None:
+def sweep(
+    *,
+    plan_only: PlanOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+    **typed: object,
+) -> None:
     """Measure curves over depth, block, round trip and so on: as many points as each of them takes."""
     started_s = process_started_s()
+    be_quiet(quiet)
     request = SweepRequest(**options.given(typed))
     learn_secret(request)
     made = planned_sweep(request)
@@ -93,9 +103,16 @@ def sweep(*, plan_only: PlanOption = False, verbose: VerboseOption = False, **ty
 
 
 @options.taking(KneeRequest, hidden=WITH_LOADS)
-def knee(*, plan_only: PlanOption = False, verbose: VerboseOption = False, **typed: object) -> None:
+def knee(
+    *,
+    plan_only: PlanOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+    **typed: object,
+) -> None:
     """Find the highest load at which latency stays below a goal, counted from when requests were due."""
     started_s = process_started_s()
+    be_quiet(quiet)
     request = KneeRequest(**options.given(typed))
     learn_secret(request)
     made = planned_knee(request)

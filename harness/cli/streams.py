@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, TextIO
 
 from harness.model.errors import HarnessError, Interrupted
@@ -15,6 +16,9 @@ from harness.model.escape import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+QUIET: ContextVar[bool] = ContextVar("QUIET", default=False)
+"""Whether to print only the answer and what failed."""
 
 
 class _SafeStderr(io.TextIOWrapper):
@@ -52,13 +56,25 @@ def _console(file: TextIO) -> Console:
     return Console(file=file, markup=False, highlight=False, emoji=False)
 
 
+def be_quiet(wanted: bool) -> None:
+    """From now on print only the answer and what failed, if that is ``wanted``."""
+    if wanted:
+        QUIET.set(True)
+
+
 def say(text: str) -> None:
     """Print a line of the answer to standard output."""
     _print(text, sys.stdout)
 
 
 def tell(text: str) -> None:
-    """Print a line for people to standard error."""
+    """Print a line for people to standard error, unless that is to be quiet."""
+    if not QUIET.get():
+        _print(text, sys.stderr)
+
+
+def complain(text: str) -> None:
+    """Print a line on what failed to standard error."""
     _print(text, sys.stderr)
 
 
@@ -69,7 +85,7 @@ def _print(text: str, file: TextIO) -> None:
 
 def hint(text: str) -> None:
     """Print what to try, below an error."""
-    tell(f"  hint: {text}")
+    complain(f"  hint: {text}")
 
 
 def prepare_streams() -> None:
@@ -91,9 +107,9 @@ def silence(stream: TextIO) -> None:
 
 
 def tell_error(error: HarnessError) -> None:
-    tell(f"harness: {error.message}")
+    complain(f"harness: {error.message}")
     for each in error.obstacles:
-        tell(f"  {each}")
+        complain(f"  {each}")
     if error.hint:
         hint(error.hint)
 
@@ -101,9 +117,10 @@ def tell_error(error: HarnessError) -> None:
 def tell_interruption(interruption: Interrupted) -> None:
     """Say that everything has been taken down, or what has not; and how to go on."""
     if interruption.left:
-        tell(f"harness: interrupted, and not everything could be taken down: {'; '.join(interruption.left)}")
+        left = "; ".join(interruption.left)
+        complain(f"harness: interrupted, and not everything could be taken down: {left}")
         hint("`harness clean` removes them (on machines: with the run's --target and --initiator)")
     else:
-        tell("harness: interrupted; everything has been taken down")
+        complain("harness: interrupted; everything has been taken down")
     if interruption.hint:
         hint(interruption.hint)

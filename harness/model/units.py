@@ -155,6 +155,11 @@ def format_duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
+def about(seconds: float) -> str:
+    """``6 min``, ``40 s``: of an estimate."""
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(0.0, seconds):.0f} s"
+
+
 def format_ns(ns: float) -> str:
     """A latency, with the unit that suits it."""
     for limit, unit in ((1e9, "s"), (1e6, "ms")):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextvars
 import io
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from harness.analysis.disturbance import Disturbed
-from harness.cli.progress import bar, follow
+from harness.cli.progress import bar, follow, left_s
+from harness.cli.streams import be_quiet
 from harness.model import Status
 from harness.results.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Phase, Spent, ago_s
 
@@ -81,25 +84,76 @@ def test_the_summary_says_what_the_rest_of_the_time_went_to(monkeypatch: pytest.
     )
 
 
-@pytest.mark.parametrize("is_terminal", [False, True])
-def test_a_terminal_shows_the_last_figure_and_a_log_that_of_each_cell(is_terminal: bool) -> None:
-    file, now, at_the_end = io.StringIO(), [100.0], []
+def shown(ended: Sequence[CellEnded], *, is_terminal: bool, cell_s: float = 1.0, quiet: bool = False) -> str:
+    """What is printed while such cells end, one after the other; without what follows the last of them."""
+    file, now, at_the_end = io.StringIO(), [100.0], list[str]()
     console = Console(file=file, force_terminal=is_terminal, color_system=None, width=200, height=50)
 
-    def cells() -> Iterator[Event]:
-        for number in range(1, 5):
-            name = f"{'wired.nvme-tcp' if number % 2 else 'local'}.seq-read-4k.r{number}"
-            yield CellStarted(name, number, 4)
-            now[0] += 1.0
-            yield CellEnded(name, Status.OK, None, 1, 0.0, None, 12.345e6 * number)
+    def events() -> Iterator[Event]:
+        yield Phase("making and filling the disk")
+        for number, event in enumerate(ended, 1):
+            yield CellStarted(event.key, number, len(ended))
+            now[0] += cell_s
+            yield event
         at_the_end.append(file.getvalue())
         yield Ended(())
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("harness.cli.progress.time.monotonic", lambda: now[0])
-        follow(cells(), cells=4, console=console, started_s=100.0)
-    if is_terminal:
-        reported = at_the_end[0] + file.getvalue()
-        assert re.search(r"local\.seq-read-4k\.r4 49\.38 MB/s", reported), reported
-    else:
-        assert "wired.nvme-tcp.seq-read-4k.r1 ok: 12.35 MB/s\n" in file.getvalue()
+    def followed() -> None:
+        be_quiet(quiet)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("harness.cli.progress.time.monotonic", lambda: now[0])
+            follow(events(), cells=len(ended), console=console, started_s=100.0)
+
+    contextvars.copy_context().run(followed)
+    return at_the_end[0] + file.getvalue() if is_terminal else file.getvalue()
+
+
+def cells(count: int) -> list[CellEnded]:
+    return [
+        CellEnded(f"wired.nvme-tcp.seq-read-4k.r{number}", Status.OK, None, 1, 0.0, None, 12.345e6 * number)
+        for number in range(1, count + 1)
+    ]
+
+
+def test_a_terminal_shows_the_last_figure() -> None:
+    said = shown(cells(4), is_terminal=True)
+    assert re.search(r"seq-read-4k\.r4 49\.38 MB/s", said), said
+
+
+def test_a_log_has_a_line_each_ten_seconds() -> None:
+    said = shown(cells(320), is_terminal=False).splitlines()
+    assert said[:3] == [
+        "making and filling the disk",
+        "[10/320] wired.nvme-tcp.seq-read-4k.r10 123.45 MB/s, 5 min left",
+        "[20/320] wired.nvme-tcp.seq-read-4k.r20 246.90 MB/s, 5 min left",
+    ]
+    assert len(said) == 33 and said[-1].endswith(", 0 s left")
+    assert len(shown(cells(3), is_terminal=False, cell_s=60.0).splitlines()) == 4
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_log_is_told_at_once_what_failed_and_only_once_that_all_are_disturbed(quiet: bool) -> None:
+    disturbed = [msgspec.structs.replace(cell, disturbed=Disturbed(0.5, "by cc1")) for cell in cells(12)]
+    failed = CellEnded("wifi.off.x.r1", Status.FAILED, "fio ended with status 1", 0, 0.0)
+    said = shown([*disturbed, failed], is_terminal=False, quiet=quiet).splitlines()
+    trouble = "wifi.off.x.r1 failed: fio ended with status 1"
+    assert said == ([trouble] if quiet else [
+        "making and filling the disk",
+        "wired.nvme-tcp.seq-read-4k.r1 ok: 12.35 MB/s, but disturbed: by cc1",
+        "[10/13] wired.nvme-tcp.seq-read-4k.r10 123.45 MB/s, 3 s left, 10 disturbed",
+        trouble,
+    ])  # fmt: skip
+
+
+def test_a_quiet_terminal_has_no_bar() -> None:
+    assert "49.38" not in shown(cells(4), is_terminal=True, quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("ends_s", "left"),
+    [([], None), ([5.0], None), ([0.0, 9.0], 27.0), ([0.0, 40.0, 50.0, 51.0, 52.0], 0.0)],
+)
+def test_what_is_left_goes_by_the_later_half_of_what_ended(ends_s: list[float], left: float | None) -> None:
+    assert left_s(ends_s, 4) == left
+    if len(ends_s) > 4:
+        assert left_s(ends_s, 14) == 10.0  # the first two brought up their columns

@@ -28,7 +28,7 @@ from harness.testbeds.lab.kernels import kernel
 from tests.lab.cli import ON_CI
 from tests.lanes import changes, recorder
 from tests.lanes.changes import ROOT
-from tests.lanes.progress import Progress, Say
+from tests.lanes.progress import Expected, Progress, Say
 from tests.lanes.recorder import FAILED, PASSED, Session
 
 AT_ONCE = 4
@@ -78,6 +78,21 @@ class Durations(msgspec.Struct, frozen=True, kw_only=True):
 
 def durations() -> Durations:
     return msgspec.toml.decode(Path(__file__).with_name("lanes.toml").read_bytes(), type=Durations)
+
+
+def to_expect(known: Durations, parts: Mapping[str, float], of: Sequence[str]) -> tuple[Expected, float]:
+    """What lanes are expected to have and to take, and the seconds of all together, by the part of each that
+    runs. ``of`` are the lanes of ``all_s``: their processor is what there is too little of, but no lane ends
+    before its own time."""
+    lanes = {name: (known.lane[name], part) for name, part in parts.items() if name in known.lane}
+    found = {
+        name: (max(1, round(part * each.tests)), part * each.processor_s)
+        for name, (each, part) in lanes.items()
+    }
+    of_all = sum(processor_s for _, processor_s in found.values()) / sum(
+        known.lane[name].processor_s for name in of if name in known.lane
+    )
+    return found, max([known.all_s * of_all, *(part * each.wall_s for each, part in lanes.values())])
 
 
 class Ran(msgspec.Struct, frozen=True, kw_only=True):
@@ -360,8 +375,12 @@ def main(words: Sequence[str]) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupted)
-    expected = {name: (each.tests, each.processor_s) for name, each in known.lane.items() if name in lanes}
-    usual_s = known.all_s if asked.all or asked.lane or asked.reached else known.test_s
+    parts = dict.fromkeys(lanes, 1.0)
+    if reached is not None:
+        parts = {lane: changes.part_of(lane, FOLDER_OF[lane], reached) for lane in lanes}
+    expected, usual_s = to_expect(known, parts, lanes_of_tox())
+    if not (asked.all or asked.lane or asked.reached):
+        usual_s = known.test_s
     for lane in lanes:
         (folder / f"{lane}.progress").unlink(missing_ok=True)
     progress = Progress(folder, expected, usual_s, say)

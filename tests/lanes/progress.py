@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from harness.model.units import about
 from tests.lanes import recorder
 
 EVERY_S = 20.0
@@ -29,8 +30,7 @@ def left_s(done: float, elapsed_s: float, expected_s: float) -> float:
 
 def words(ended: int, tests: int, seconds: float) -> str:
     """What is shown."""
-    left = f"{seconds / 60:.0f} min left" if seconds >= 90 else f"{max(0.0, seconds):.0f} s left"
-    return f"[{ended}/{max(ended, tests)}] {left}"
+    return f"[{ended}/{max(ended, tests)}] {about(seconds)} left"
 
 
 class Progress(threading.Thread):

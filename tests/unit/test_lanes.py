@@ -341,6 +341,31 @@ def test_progress_counts_tests_of_lanes_that_ran_run_and_will_run(tmp_path: Path
     assert progress.words(412, 4800, 361.0) == "[412/4800] 6 min left"
 
 
+def test_of_lanes_that_leave_modules_out_a_part_of_the_time_is_expected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    took = {f"tests/lab/test_{name}.py": {"lab": seconds} for name, seconds in (("a", 30.0), ("b", 90.0))}
+    monkeypatch.setattr(changes, "test_modules", lambda: [*took, "tests/machines/test_c.py"])
+    monkeypatch.setattr(changes, "durations_by_module", lambda: took)
+    reached = ["tests/lab/test_a.py", "tests/machines/test_c.py"]
+    parts = {
+        lane: changes.part_of(lane, lanes.FOLDER_OF[lane], reached) for lane in ("lab", "broken", "stock")
+    }
+    assert parts == {"lab": 0.25, "broken": 0.5, "stock": 1.0}
+    known = lanes.Durations(
+        test_s=10.0,
+        all_s=1000.0,
+        lane={
+            name: lanes.Known(tests=20, wall_s=wall_s, processor_s=100.0, when="")
+            for name, wall_s in (("lab", 600.0), ("broken", 600.0), ("docs", 50.0), ("unit", 50.0))
+        },
+    )
+    everything = [*known.lane]
+    expected, of_all_s = lanes.to_expect(known, {"lab": 0.25}, everything)
+    assert expected == {"lab": (5, 25.0)} and of_all_s == 150.0
+    assert lanes.to_expect(known, dict.fromkeys(everything, 1.0), everything)[1] == 1000.0
+
+
 def test_a_test_that_passed_alone_is_written_down_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,9 @@ ANSWER_S = 2
 
 RAMP_S = 1
 
+IN_RUN_REPEATS = 3
+"""Of a lab's emulated links, the rounds in which round trips are measured before each cell."""
+
 CELL_COUNT = 20
 CELL_INTERVAL_S = 0.002
 """Before a cell: the cadence of I/O, and much shorter than the cell itself."""

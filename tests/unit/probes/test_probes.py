@@ -482,6 +482,19 @@ def test_records_come_back_as_they_were_kept_and_damage_is_named(tmp_path: Path)
         folder.load_probes()
 
 
+def test_of_emulated_links_round_trips_are_measured_in_the_first_rounds(tmp_path: Path) -> None:
+    plan = msgspec.structs.replace(teardown.PLAN, probes=True, repeats=4)
+    world = World(answers=[(("/usr/bin/python3", "-I", "-S", "-"), (1, "", "no AF_ALG"))])
+    outcome = teardown.measure(world, tmp_path / "run", plan)
+    said: dict[int, set[str | None]] = {}
+    for record in outcome.records:
+        if record.column.link != "local" and record.telemetry is not None:
+            said.setdefault(record.repeat, set()).add(record.telemetry.no_round_trips)
+    assert said.pop(4) == {"they were measured in the first 3 rounds"}
+    assert {*said} == {1, 2, 3}
+    assert all("summary of ping" in str(reason) for reasons in said.values() for reason in reasons)
+
+
 def test_a_run_whose_probes_all_fail_measures_its_cells_nonetheless(tmp_path: Path) -> None:
     plan = msgspec.structs.replace(teardown.PLAN, probes=True)
     world = World(answers=[(("/usr/bin/python3", "-I", "-S", "-"), (1, "", "no AF_ALG"))])

@@ -100,7 +100,7 @@ def test_a_process_has_the_same_names(tmp_path: Path, without_utf8: Server, name
 
 def test_a_name_that_no_plan_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(cli, "tell", said.append)
+    monkeypatch.setattr(cli, "complain", said.append)
     planned = make_plan(RunRequest(testbed="host", backing="file:/x", size="32M"))
     made = flat.changed(planned, backing=msgspec.structs.replace(planned.storage.backing, path="/x\udcff"))
     monkeypatch.setattr(cli, "app", lambda **_: msgspec.json.encode(made))

@@ -38,6 +38,9 @@ while :; do
 done
 """
 
+INTERVAL_S = 1.0
+"""Time between two of its reports."""
+
 RATE_CHANGE = 1.25
 """A bit rate that varied by this factor or more is worth a warning; one MCS makes a factor of 1.1 to 2."""
 
@@ -68,15 +71,21 @@ def _look(host: Host, iface: str) -> str:
 
 
 @contextlib.contextmanager
-def watch(host: Host, iface: str, file: Path) -> Iterator[Callable[[], list[WifiState]]]:
-    """Query an association every second while the context lasts, and once before and after.
+def watch(
+    host: Host, iface: str, file: Path, *, is_brief: bool = False
+) -> Iterator[Callable[[], list[WifiState]]]:
+    """Query an association every second while the context lasts, unless that ``is_brief``, and once before
+    and after.
 
     Yields what reads one state for each report so far; ``file`` keeps them as iw printed them.
     RequirementError if the host has no iw.
     """
     file.write_text(_look(host, iface), encoding="utf-8")
     program = ["sh", "-c", _LOOK_ON, "sh", iface]
-    with host.daemon(program, log=file, output=file, ready=lambda: True, deadline_s=5):
+    with contextlib.ExitStack() as meanwhile:
+        if not is_brief:
+            looking = host.daemon(program, log=file, output=file, ready=lambda: True, deadline_s=5)
+            meanwhile.enter_context(looking)
         yield lambda: samples(file.read_text(encoding="utf-8", errors="replace"))
     with file.open("a", encoding="utf-8") as end:
         end.write(_look(host, iface))

@@ -12,7 +12,7 @@ import functools
 import itertools
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -110,6 +110,8 @@ class ColumnUp:
     stack: contextlib.ExitStack
     nexuses: tuple[Nexus, ...] = ()
     link: LinkProfile | None = None
+    tcp: list[str] = field(default_factory=list)
+    """What TCP said of each nexus after the column's last cell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -613,6 +615,22 @@ class CellComposer(Composer):
             local.append(record)
         return record
 
+    def _no_round_trips(self, cell: Cell, record: Record) -> str | None:
+        """Why none are measured before a cell. What a lab emulates is the same in each round."""
+        if not record.emulated:
+            return None
+        if not self.plan.probes_paths:
+            return "the run asks for none of emulated links"
+        if self._is_labs_own and cell.repeat > echo.IN_RUN_REPEATS:
+            return f"they were measured in the first {echo.IN_RUN_REPEATS} rounds"
+        return None
+
+    @property
+    def _is_labs_own(self) -> bool:
+        """In the lab's kernel in real time nobody else uses a session; in virtual time a program that is left
+        out would change the run."""
+        return self.plan.traits.boots_one_kernel and not self.plan.setting.is_virtual
+
     def _connections(self, nexuses: tuple[Nexus, ...]) -> list[str]:
         """What TCP says of each nexus; nothing in a run without probes."""
         return [
@@ -704,10 +722,9 @@ class CellComposer(Composer):
         protected = bool(cell.column.protection)
         telemetry = Telemetry()
         if plan.probes and nexuses:
-            if plan.probes_paths or not record.emulated:
+            found, reason = None, self._no_round_trips(cell, record)
+            if reason is None:
                 found, reason = echo.before_cell(nexuses[0].path, protected=protected)
-            else:
-                found, reason = None, "the run asks for none of emulated links"
             telemetry = Telemetry(
                 round_trips=found,
                 no_round_trips=reason,
@@ -715,7 +732,8 @@ class CellComposer(Composer):
             )
         record = msgspec.structs.replace(record, started_unix_s=time.time())
         before = self._conditions.look() if self._conditions is not None else {}
-        tcp_before = self._connections(nexuses)
+        # Between its cells a session of the lab's moves nothing but a NOP now and then.
+        tcp_before = up.tcp if up.tcp and self._is_labs_own else self._connections(nexuses)
         watching, counts = self._watch(), list[Counted]()
 
         @contextlib.contextmanager
@@ -733,6 +751,7 @@ class CellComposer(Composer):
                 raw,
                 timeout_s=timeout_s,
                 apart=not plan.traits.shares_kernel,
+                is_brief=self._is_labs_own and timeout_s - FIO_GRACE_S < wireless.INTERVAL_S,
                 program=program,
                 during=during(),
                 judge_previous=functools.partial(self._judge_newest, cell.column),
@@ -742,7 +761,7 @@ class CellComposer(Composer):
             with during():
                 done = measure.on_disk(local.host, job_on(path), raw, timeout_s=timeout_s, program=program)
         (counted,) = counts
-        tcp_after = self._connections(nexuses)
+        tcp_after = up.tcp = self._connections(nexuses)
         done.warnings += (*conditions.saturated(counted.processors), *counted.warnings)
         if self._conditions is not None:
             done.warnings += conditions.changed(before, self._conditions.look())

@@ -98,6 +98,7 @@ def over_lanes(
     *,
     timeout_s: float,
     apart: bool = True,
+    is_brief: bool = False,
     program: fio_startup.Fio = fio_startup.Fio(),  # noqa: B008 -- it is frozen
     during: contextlib.AbstractContextManager[object] | None = None,
     judge_previous: Callable[[list[str]], object] = lambda _reasons: None,
@@ -106,13 +107,16 @@ def over_lanes(
 
     ``during`` is entered for as long as fio runs. ``judge_previous`` is called before that, with the reasons
     against the previous measurement on these nexuses, from what was seen since. Initiators that are not
-    ``apart``, but in one kernel, share one fio, which begins all jobs at once. Raises CellInvalid if a disk
-    is no longer the one of its session.
+    ``apart``, but in one kernel, share one fio, which begins all jobs at once. If a job ``is_brief``, it ends
+    before a radio would be asked meanwhile. Raises CellInvalid if a disk is no longer the one of its session.
     """
     for nexus in nexuses:
         nexus.disk.check()
     with contextlib.ExitStack() as stack:
-        watched = [_Watched(nexus, raw / f"iw-{number}.txt", stack) for number, nexus in enumerate(nexuses)]
+        watched = [
+            _Watched(nexus, raw / f"iw-{number}.txt", stack, is_brief=is_brief)
+            for number, nexus in enumerate(nexuses)
+        ]
         late = [judge_late(nexus, [each.capture.look() for each in nexus.up.watched]) for nexus in nexuses]
         judge_previous(list(itertools.chain.from_iterable(late)))
         for each in watched:
@@ -144,10 +148,10 @@ class _Watched:
     """What a nexus carries during a measurement: its captures, counters and, on the air, frames and states of
     the association, which go to the file ``log``. ``stack`` ends when nothing more is to be seen."""
 
-    def __init__(self, nexus: Nexus, log: Path, stack: contextlib.ExitStack) -> None:
+    def __init__(self, nexus: Nexus, log: Path, stack: contextlib.ExitStack, *, is_brief: bool) -> None:
         self._nexus, link = nexus, nexus.link
         self._association = (
-            stack.enter_context(wireless.watch(link.initiator, link.initiator_iface, log))
+            stack.enter_context(wireless.watch(link.initiator, link.initiator_iface, log, is_brief=is_brief))
             if nexus.is_wireless
             else None
         )

@@ -161,6 +161,10 @@ def test_a_watch_sees_before_meanwhile_and_after(tmp_path: Path, monkeypatch: py
     assert times == sorted(times) and began - 0.1 <= times[0] and times[-1] <= time.time() + 0.1
     assert times[1] - times[0] >= 1.0
     assert wireless.observe(HOST, "wlan0").ssid is None
+    with wireless.watch(HOST, "wlan0", tmp_path / "brief.txt", is_brief=True) as watch:
+        time.sleep(1.2)
+        assert len(watch()) == 1
+    assert len(watch()) == 2
 
 
 def test_without_a_radio_or_iw_nothing_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

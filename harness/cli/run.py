@@ -60,7 +60,7 @@ def run(
     quiet: QuietOption = False,
     **typed: object,
 ) -> None:
-    """Measure every workload on every column, repeatedly, in a stored random order."""
+    """Measure each workload on each column, again and again, in a stored order."""
     started_s = process_started_s()
     be_quiet(quiet)
     request = DEFAULTS if config is None else load_request(config)

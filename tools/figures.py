@@ -13,7 +13,7 @@ between two comments, which no reader sees:
     <!-- end -->
 
 The first word is a command of the harness or one of ``PRINTERS``; a word that is a name in docs/figures/
-stands for its folder. ``| paragraph N`` keeps one paragraph, from 1.
+stands for its folder. ``| lines A-B`` keeps those lines, from 1.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ PAGE_PX = (1200, 800)
 PAGES = ("README.md", "docs/**/*.md")
 
 BLOCK = re.compile(r"<!-- figures: (?P<asked>[^\n]*?) -->(?P<told>.*?)<!-- end -->", re.DOTALL)
-_PARAGRAPH = re.compile(r"^(?P<asked>.*?) \| paragraph (?P<number>\d+)$")
+_LINES = re.compile(r"^(?P<asked>.*?) \| lines (?P<first>\d+)-(?P<last>\d+)$")
 _SAID = re.compile(r"^(?:\d+ (?:cells|probes) \(|fio began|\d+ of \d+ \w+ disturbed)")
 _UNREAD = ("job options", "trim", "latency_ns", "latency_us", "latency_ms", "percentile")
 
@@ -412,7 +412,7 @@ def _is_prose(line: str) -> bool:
 
 def printed(asked: str) -> str:
     """What a marker asks for. ``Wrong`` if it cannot be had."""
-    part = _PARAGRAPH.match(asked)
+    part = _LINES.match(asked)
     name, *words = shlex.split(part["asked"] if part else asked)
     try:
         reported = PRINTERS[name](*words) if name in PRINTERS else harness_prints([name, *words])
@@ -420,16 +420,10 @@ def printed(asked: str) -> str:
         raise Wrong(str(error)) from error
     if part is None:
         return reported
-    paragraphs = _paragraphs(reported)
-    number = int(part["number"])
-    if not 1 <= number <= len(paragraphs):
-        raise Wrong(f"expected paragraph 1 to {len(paragraphs)}, found {number}")
-    return paragraphs[number - 1]
-
-
-def _paragraphs(reported: str) -> list[str]:
-    """Those of an answer: a line that is not indented begins one."""
-    return re.split(r"\n(?=\S)", reported)
+    lines, first, last = reported.splitlines(), int(part["first"]), int(part["last"])
+    if not 1 <= first <= last <= len(lines):
+        raise Wrong(f"expected lines 1 to {len(lines)}, found {first} to {last}")
+    return "\n".join(lines[first - 1 : last])
 
 
 def page_with(page: str, tell: Callable[[str], None]) -> str:

@@ -138,7 +138,7 @@ def test_what_cannot_be_printed_stays_and_says_why() -> None:
         ("table nothing", "nothing"),
         ("value make-run wired nothing", "expected a cell"),
         ("value make-run", "missing"),
-        ("command protections | paragraph 9", "expected paragraph 1 to"),
+        ("command protections | lines 3-9", "expected lines 1 to"),
         ("nothing make-run", "No such command"),
         ("command protections", "more than a line"),
     ):

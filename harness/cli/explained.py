@@ -18,7 +18,7 @@ from harness.cli.console import NARROW, carry_out, measuring, print_plan
 from harness.cli.progress import process_started_s
 from harness.cli.results import METRIC_HELP, ResultsPaths, write
 from harness.cli.streams import tell
-from harness.explain import curves, knees, oracle, published, twin, what_if
+from harness.explain import curves, knees, oracle, published, twin, volumes, what_if
 from harness.explain.evidence import collect
 from harness.explain.printed import PrintedFigures
 from harness.hosts.state import owner
@@ -130,7 +130,8 @@ def explain_command(
         _try(files, cells or ())
     results = report.load(files)
     if shape is explain.ExplainFormat.JSON:
-        sys.stdout.write(explain.as_json(results.explained, results.corrections, results.tried) + "\n")
+        found = explain.as_json(results.explained, results.corrections, results.tried, results.volumes)
+        sys.stdout.write(found + "\n")
         return
     print_curves(results)
     # Of fio outputs without a plan nothing is known that their curves do not show.
@@ -139,11 +140,18 @@ def explain_command(
         return
     if summary:
         print_answers(results, results.corrections)
+        print_volumes(results)
         print_tried(results)
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         sys.stdout.write(explain.text(results.explained, width, results.corrections) + "\n")
         print_tried(results)
+
+
+def print_volumes(results: report.LoadedResults) -> None:
+    """What disks would give over the fastest path; nothing if that is not known."""
+    for line in volumes.lines(results.volumes, NARROW):
+        sys.stdout.write(printable(line) + "\n")
 
 
 def print_tried(results: report.LoadedResults) -> None:

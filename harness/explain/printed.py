@@ -11,6 +11,7 @@ from harness.explain.oracle import Judged
 from harness.explain.remedy import Change
 from harness.explain.span import Span
 from harness.explain.verdict import Confidence
+from harness.explain.volumes import VolumeOverPath
 from harness.model import Column, Setting
 
 
@@ -88,12 +89,13 @@ class PrintedVerdict(TypedDict):
 
 
 class PrintedVerdicts(TypedDict):
-    """Each cell, in ``corrections`` what earlier versions said wrongly, and in ``tried`` the forecasts that
-    were tried."""
+    """Each cell, in ``corrections`` what earlier versions said wrongly, in ``tried`` the forecasts that
+    were tried, and in ``volumes`` what disks would give over the columns: computed."""
 
     cells: list[PrintedVerdict]
     corrections: list[str]
     tried: list[Tried]
+    volumes: list[VolumeOverPath]
 
 
 class PrintedFigures(TypedDict):

@@ -16,6 +16,7 @@ from harness.explain.limits import Limit
 from harness.explain.printed import PrintedChange, PrintedTime, PrintedVerdict, PrintedVerdicts
 from harness.explain.remedy import LimitingResource
 from harness.explain.verdict import Confidence, Verdict, in_words, judge
+from harness.explain.volumes import VolumeOverPath
 from harness.explain.waterfall import PARTS
 from harness.model import TRANSPORTS
 from harness.model.choices import Choice
@@ -249,12 +250,18 @@ def said_and_measured(found: Sequence[Tried]) -> list[str]:
     return [*_in_columns(headings, forecasts.rows(found), gap=2), "", *wrapped(forecasts.summary(found), 80)]
 
 
-def as_json(cells: Sequence[Explained], corrections: Sequence[str] = (), tried: Sequence[Tried] = ()) -> str:
+def as_json(
+    cells: Sequence[Explained],
+    corrections: Sequence[str] = (),
+    tried: Sequence[Tried] = (),
+    volumes: Sequence[VolumeOverPath] = (),
+) -> str:
     """``{"cells": [{…}]}``; docs/explain.md describes the keys. What is unknown is null."""
     found: PrintedVerdicts = {
         "cells": [_plain(cell) for cell in cells],
         "corrections": list(corrections),
         "tried": list(tried),
+        "volumes": list(volumes),
     }
     return in_ascii(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
 

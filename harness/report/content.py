@@ -21,9 +21,11 @@ from harness.explain import (
     lab_limited,
     likely_limits,
     twin,
+    volumes,
 )
 from harness.explain.evidence import Evidence, collect
 from harness.explain.forecasts import Tried
+from harness.explain.volumes import VolumeOverPath
 from harness.model import LinkProfile, Plan, Record
 from harness.model.choices import Choice
 from harness.model.lines import listed
@@ -133,6 +135,11 @@ class LoadedResults(Measured, frozen=True, kw_only=True, dict=True):
     def tried(self) -> list[Tried]:
         """Forecasts that were tried, by these runs or by those next to them."""
         return forecasts.stored(self)
+
+    @functools.cached_property
+    def volumes(self) -> list[VolumeOverPath]:
+        """What disks would give over each column: computed."""
+        return volumes.volumes(self, self.explained)
 
     @property
     def corrections(self) -> list[str]:

@@ -25,8 +25,12 @@ BY_HAND = {
     "docs/faq.md": ["1.5 Gbit/s with fio", "reads of 30 to 40 MB/s", "4K at 200 µs are 20 MB/s"],
     "docs/glossary.md": ["with 100 µs of round trip 112.6 MB/s"],  # the arithmetic of a bound
     "docs/probes.md": ["iperf3 sending 10 Gbit/s", "one second of UDP at 10 Gbit/s"],  # what a probe sends
-    # Printed by bench/remedies.py --markdown, by bench/whom_to_blame.py --one-end, and what a script injects.
+    # Printed by bench/remedies.py --markdown, by bench/whom_to_blame.py --one-end, and what a script injects;
+    # by bench/volumes.py --markdown, and lines that tests/unit/explain/test_volumes.py holds.
     "docs/explain.md": [
+        "| hdd-7200 | wired ",
+        "Disks over wired, computed",
+        '"88 of 524, 17 %" means',
         "| debian | wired | rand",
         "| link of 50 to 200 Mbit/s |",
         "rates of 30 to\n300 Mbit/s",

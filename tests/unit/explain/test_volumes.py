@@ -92,6 +92,8 @@ def test_the_answer_has_three_lines_below_their_headings_and_says_once_that_they
     assert [line.count("  ") > 0 for line in lines(loaded().volumes, 50)] == [True] * 4
     assert max(map(len, lines(loaded().volumes, 50))) <= 50, "workloads are left out"
     assert "\n".join(said) in harness("explain", "--summary", str(MAKE_RUN), cwd=FIGURES).stdout
+    page = (FIGURES.parent / "explain.md").read_text(encoding="utf-8")
+    assert "\n".join(f"    {line}" for line in said) in page
     told = json.loads(harness("explain", "--format", "json", str(MAKE_RUN), cwd=FIGURES).stdout)
     assert len(told["volumes"]) == 48 and told["volumes"][0]["mark"] == COMPUTED
 

@@ -140,18 +140,11 @@ def explain_command(
         return
     if summary:
         print_answers(results, results.corrections)
-        print_volumes(results)
         print_tried(results)
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         sys.stdout.write(explain.text(results.explained, width, results.corrections) + "\n")
         print_tried(results)
-
-
-def print_volumes(results: report.LoadedResults) -> None:
-    """What disks would give over the fastest path; nothing if that is not known."""
-    for line in volumes.lines(results.volumes, NARROW):
-        sys.stdout.write(printable(line) + "\n")
 
 
 def print_tried(results: report.LoadedResults) -> None:
@@ -170,7 +163,7 @@ def print_answers(results: report.LoadedResults, corrections: Sequence[str] = ()
     """What each column reaches and costs, and why; to standard error if there is nothing to say. Then what
     answers of earlier versions said wrongly."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else NARROW
-    if lines := summary.lines(results.answers, results, width):
+    if lines := summary.lines(results.answers, results, width, volumes.lines(results.volumes, width)):
         lines += [cut for line in corrections for cut in wrapped(line, width, "  ")]
         sys.stdout.write("\n".join(lines) + "\n")
     else:

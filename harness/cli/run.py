@@ -208,7 +208,7 @@ def _answer(folder: RunFolder) -> str:
     What was measured counts, whatever goes wrong here.
     """
     from harness import report
-    from harness.cli.explained import print_answers, print_curves, print_tried, print_volumes
+    from harness.cli.explained import print_answers, print_curves, print_tried
 
     file = folder.path / "report.html"
     try:
@@ -221,7 +221,6 @@ def _answer(folder: RunFolder) -> str:
         print_curves(results)
     else:
         print_answers(results)
-        print_volumes(results)
     print_tried(results)
     sys.stdout.flush()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness.explain import volumes
 from harness.model.escape import printable
 from harness.report import summary
 from harness.report.content import LoadedResults
@@ -21,7 +22,8 @@ def of_run(shared: SharedRun) -> str:
         plans={run: plan} if plan is not None else {},
         environments={run: shared.environment},
     )
-    lines = summary.lines(results.answers, results, WIDTH) if results.records else []
+    disks = volumes.lines(results.volumes, WIDTH)
+    lines = summary.lines(results.answers, results, WIDTH, disks) if results.records else []
     # Names cannot end the block: no line begins with a fence.
     parts = ["\n".join(("```text", *lines, "```"))] if lines else []
     parts += [render(results.table(Metric.MB_S), TableFormat.GITHUB)] if results.records else []

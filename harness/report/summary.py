@@ -52,7 +52,7 @@ def lines(
     """The lines of the answer, none longer than ``width``, unless names alone are.
 
     ``results`` is what the conclusions are about. ``volumes`` are lines on what a volume keeps, below the
-    table.
+    table; they say nothing of which machine, so of several there are none.
     """
     of: dict[Setting | None, list[Conclusion]] = {}
     for conclusion in found:
@@ -63,7 +63,7 @@ def lines(
         made += [""] * bool(made)
         made += _wrapped([answer.circumstances(setting)], width)
         made += answer.table(width)
-        made += volumes
+        made += volumes if len(of) == 1 else ()
         made += _wrapped(answer.sentences(), width)
     return made
 

@@ -1,4 +1,4 @@
-"""The answer of a run as one picture: what each column reaches and costs, and why, with its bars."""
+"""The answer of a run as one picture: what each column reaches and costs, and why, with what is lost."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from harness.model.escape import printable
 from harness.model.lines import counted, wrapped
 from harness.report import draw
 from harness.report.charts import Chart
-from harness.report.conclusion import Conclusion, Loss
-from harness.report.content import LoadedResults
+from harness.report.conclusion import Conclusion
+from harness.report.content import LoadedResults, columns
+from harness.report.losses import losses
+from harness.table import Metric
 
 WIDTH = 552
 """In px: with its margins, and two pixels to each px, a PNG is 1200 wide, which forums show whole."""
@@ -18,8 +20,6 @@ MOST = 4
 """So many columns are drawn; the others are in the report."""
 
 _LINE = 17
-_BAR = 20
-_BAR_WIDTH = 200
 
 
 def answer(results: LoadedResults) -> list[Chart]:
@@ -30,8 +30,13 @@ def answer(results: LoadedResults) -> list[Chart]:
     y = 0.0
     for sentence in told:
         y = _text(parts, y, sentence) + 6
-    for place, conclusion in enumerate(found[:MOST]):
-        y = _column(parts, y, conclusion, place)
+    if found:
+        for chart in losses(found[:MOST], columns(results.rest, results.rest.table(Metric.MB_S))):
+            parts.append(draw.text(0, y + 14, chart.title, "b"))
+            parts.append(draw.inset(0, y + 22, chart.width, chart.height, chart.body))
+            y += 34 + chart.height
+    for conclusion in found[:MOST]:
+        y = _column(parts, y, conclusion)
     if (left := len(found) - MOST) > 0:
         y = _text(parts, y, f"{counted(left, 'more column')}: harness explain --summary")
     return [
@@ -55,25 +60,6 @@ def _text(parts: list[str], y: float, words: str) -> float:
     return y
 
 
-def _column(parts: list[str], y: float, conclusion: Conclusion, place: int) -> float:
+def _column(parts: list[str], y: float, conclusion: Conclusion) -> float:
     parts.append(draw.text(0, y + 14, draw.shortened(conclusion.column.label, draw.fits(WIDTH)), "b"))
-    y += 24
-    if drawn := [loss for loss in conclusion.shown if loss.is_part]:
-        parts.append(draw.text(0, y + 10, f"throughput; a whole bar is {conclusion.whole}", "mu"))
-        y += _LINE
-        for loss in drawn:
-            parts += _bar(y, loss, place)
-            y += _BAR
-    return _text(parts, y + 4, conclusion.words) + 14
-
-
-def _bar(y: float, loss: Loss, place: int) -> list[str]:
-    """As in the report: of several cells the least is filled, and the outline is 100 %."""
-    least, most = (min(1.0, part(loss.kept)) * _BAR_WIDTH for part in (min, max))
-    series = draw.series(place)
-    return [
-        draw.rect(0, y, least, 13, f"{series} me"),
-        draw.rect(least, y, most - least, 13, f"{series} em"),
-        draw.rect(0, y, _BAR_WIDTH, 13, "bo"),
-        draw.text(_BAR_WIDTH + 10, y + 11, draw.shortened(loss.brief, draw.fits(WIDTH - _BAR_WIDTH - 10))),
-    ]
+    return _text(parts, y + 28, conclusion.words) + 14

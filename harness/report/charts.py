@@ -31,15 +31,20 @@ is as large there as it is drawn."""
 
 LEFT = 64
 TOP = 12
-_EDGE = 4
+EDGE = 4
 _BAR = 34
 """Height of a column's name with its figure, and of its bar below them."""
+
+
+_LONG = 40
+"""A name with more characters is cut."""
 
 
 class ChartKind(Choice):
     """kind of picture"""
 
     ANSWER = "answer"
+    LOSS = "loss"
     MATRIX = "matrix"
     BARS = "bars"
     PERCENTILES = "percentiles"
@@ -68,6 +73,10 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     row: str = ""
     says: tuple[tuple[str, str], ...] = ()
     width: float = WIDTH
+
+
+SHADES = "the stronger the colour, the faster (log scale, relative to the row's best)"
+"""What the colours of a matrix say: on a dark page the stronger ones are lighter."""
 
 
 def goodness(cells: Sequence[TableCell | None], metric: Metric) -> list[float | None]:
@@ -122,7 +131,9 @@ def describe(cell: TableCell | None, metric: Metric) -> str:
 def matrix(table: Table, facts: Sequence[ColumnFacts], colours: Mapping[str, str]) -> list[Chart]:
     """The matrix as a heat map, in one picture whose width depends on its columns."""
     room = max((len(row.name) for row in table.rows), default=0)
-    labels, wide, high, head = min(330.0, 20 + room * 6.9), 122.0, 24.0, 76.0
+    labels, high, head = min(330.0, 20 + room * 6.9), 24.0, 76.0
+    names = [fact.column.name for fact in facts if len(fact.column.name) < _LONG]
+    wide = max([122.0, *(draw.width(name) + 8 for name in names)])
     metric = table.options.metric
     parts = []
     for index, fact in enumerate(facts):
@@ -148,7 +159,7 @@ def matrix(table: Table, facts: Sequence[ColumnFacts], colours: Mapping[str, str
     return [
         Chart(
             title=table.title,
-            description="darker is faster (log scale, relative to the row's best)",
+            description=SHADES,
             height=height,
             width=max(WIDTH, labels + len(facts) * wide + 4),
             body="".join(parts),
@@ -169,7 +180,7 @@ def bars(table: Table, facts: Sequence[ColumnFacts]) -> list[Chart]:
 
 
 def _bars_of(row: TableRow, cells: Sequence[tuple[ColumnFacts, TableCell | None]], metric: Metric) -> Chart:
-    start, end = _EDGE, WIDTH - _EDGE
+    start, end = EDGE, WIDTH - EDGE
     scale = draw.linear(_to_compare(cells, metric), start, end)
     bottom = TOP + _BAR * len(cells)
     parts = vertical([(scale.at(tick), draw.amount(tick)) for tick in _inner(scale)], TOP - 4, bottom)
@@ -178,7 +189,7 @@ def _bars_of(row: TableRow, cells: Sequence[tuple[ColumnFacts, TableCell | None]
         y = TOP + _BAR * place
         value_text = "not measured" if cell is None else marked_value(cell, metric)
         label = draw.shortened(
-            f"{fact.origin.sign} {fact.name}", draw.fits(WIDTH - 4 * _EDGE) - len(value_text)
+            f"{fact.origin.sign} {fact.name}", draw.fits(WIDTH - 4 * EDGE) - len(value_text)
         )
         names.append((start, y + 10, label))
         lines.append((fact.name, str(fact.origin), *_figures(cell, metric)))
@@ -195,7 +206,7 @@ def _bars_of(row: TableRow, cells: Sequence[tuple[ColumnFacts, TableCell | None]
             # A gap in the bar, near its end, says that it goes on.
             cuts += [((x - gap, y + 29), (x - gap + 4, y + 14)) for gap in (16, 20)]
         elif cell.low is not None and cell.high is not None:
-            whiskers += _whisker(scale.at(cell.low), scale.at(cell.high), y + 21.5)
+            whiskers += whisker(scale.at(cell.low), scale.at(cell.high), y + 21.5)
     # A halo of the page's colour lets an interval stand out from its bar.
     parts += [draw.lines(whiskers, classes) for classes in ("ha", "wh") if whiskers]
     parts += [draw.lines(cuts, "ha")] if cuts else []
@@ -229,7 +240,7 @@ def _inner(scale: draw.Scale) -> list[float]:
     return [tick for tick in scale.ticks(5) if room < scale.at(tick) < WIDTH - room]
 
 
-def _whisker(low: float, high: float, y: float) -> list[tuple[tuple[float, float], tuple[float, float]]]:
+def whisker(low: float, high: float, y: float) -> list[tuple[tuple[float, float], tuple[float, float]]]:
     """The strokes of an interval across a bar."""
     return [((low, y), (high, y)), *(((x, y - 4), (x, y + 4)) for x in (low, high))]
 
@@ -243,18 +254,21 @@ def _figures(cell: TableCell | None, metric: Metric) -> tuple[str, ...]:
 
 
 def legend(facts: Sequence[ColumnFacts], top: float) -> tuple[list[str], float]:
-    """The columns of a picture with their marks, in two columns below ``top``; and the height of that."""
+    """The columns of a picture with their marks, below ``top``; and the height of that."""
     return keyed([(looks(fact), fact.place, f"{fact.origin.sign} {fact.name}") for fact in facts], top)
 
 
 def keyed(entries: Sequence[tuple[str, int, str]], top: float) -> tuple[list[str], float]:
-    """The same of anything: the classes of a mark, its shape, and its name."""
+    """The same of anything: the classes of a mark, its shape, and its name. Two stand side by side, if all
+    names have the room."""
+    half = (WIDTH - 30) / 2
+    across = 2 if all(draw.width(name) <= half - 24 for _, _, name in entries) else 1
     parts = []
     for number_of, (classes, shape, name) in enumerate(entries):
-        x, y = 16 + (number_of % 2) * (WIDTH - 30) / 2, top + 16 * (number_of // 2)
+        x, y = 16 + (number_of % across) * half, top + 16 * (number_of // across)
         parts.append(draw.group(classes, "", draw.marks(shape, [(x, y - 4, "")], 4)))
-        parts.append(draw.text(x + 10, y, draw.shortened(name, draw.fits((WIDTH - 30) / 2 - 24))))
-    return parts, 16.0 * -(-len(entries) // 2)
+        parts.append(draw.text(x + 10, y, draw.shortened(name, draw.fits(WIDTH - x - 14))))
+    return parts, 16.0 * -(-len(entries) // across)
 
 
 def looks(fact: ColumnFacts) -> str:

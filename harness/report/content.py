@@ -7,6 +7,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -26,11 +27,11 @@ from harness.explain import (
 from harness.explain.evidence import Evidence, collect
 from harness.explain.forecasts import Tried
 from harness.explain.volumes import VolumeOverPath
-from harness.model import LinkProfile, Plan, Record
+from harness.model import Column, LinkProfile, Plan, Record, Setting
 from harness.model.choices import Choice
 from harness.model.lines import listed
 from harness.report.conclusion import Conclusion, answers
-from harness.results.columns import CellKey, by_column
+from harness.results.columns import CellKey, by_column, in_order
 from harness.results.measured import Measured
 from harness.results.store import RunFolder
 from harness.table import Metric, Options, build
@@ -77,8 +78,29 @@ class Theme(Choice):
     DARK = "dark"
 
 
+Places = Mapping[tuple[Setting, Column], int]
+"""The place of each column among all: its colour and the shape of its marks follow from it, everywhere."""
+
+
 class LoadedResults(Measured, frozen=True, kw_only=True, dict=True):
-    """What was measured, and what is concluded from it, which is so only once."""
+    """What was measured, and what is concluded from it, which is so only once.
+
+    ``of`` are the places of all columns, where these results are a part.
+    """
+
+    of: Places | None = None
+
+    @functools.cached_property
+    def places(self) -> Places:
+        """The only source of columns' colours."""
+        keys = in_order(by_column(self.records), self.plans.values())
+        return self.of or {(key.setting, key.column): place for place, key in enumerate(keys)}
+
+    @functools.cached_property
+    def rest(self) -> Self:
+        """The same without the points of curves, and without trials; its columns keep their colours."""
+        found = super().rest
+        return found if found is self else msgspec.structs.replace(found, of=self.places)
 
     def table(self, metric: Metric) -> Table:
         """The matrix; UsageError if there are no records."""
@@ -160,8 +182,8 @@ def planned_s(plan: Plan | None) -> float:
 class ColumnFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A column of the matrix with its records by workload; ``link`` is as planned.
 
-    ``name`` is the column's label, without the setting if that is the same for all columns. ``place`` is its
-    place in the matrix, which gives it the same colour in all pictures.
+    ``name`` is the column's label, without the setting if that is the same for all columns. ``place`` gives
+    it the same colour and marks in all pictures (``LoadedResults.places``).
     """
 
     column: TableColumn
@@ -182,7 +204,7 @@ def columns(results: LoadedResults, table: Table) -> list[ColumnFacts]:
     samples = by_column(results.records)
     alike = len({column.setting for column in table.columns if column.key}) == 1
     facts = []
-    for place, column in enumerate(table.columns):
+    for column in table.columns:
         if (key := column.key) is None:
             continue
         found = [record for cell in samples[key].values() for record in cell]
@@ -195,7 +217,7 @@ def columns(results: LoadedResults, table: Table) -> list[ColumnFacts]:
         facts.append(
             ColumnFacts(
                 column=column,
-                place=place,
+                place=results.places[key.setting, key.column],
                 name=column.name if alike else column.label,
                 origin=simulated if key.setting.is_virtual else real,
                 samples=samples[key],

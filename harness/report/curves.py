@@ -36,6 +36,9 @@ _MARKED = (50, 90, 99, 99.9, 99.99)
 _POINTS = 40
 """The most that a curve has; where there are more, neighbours are drawn as one."""
 
+LEAST_S, LEAST_POINTS = 4.95, 20
+"""A shorter measurement with fewer points has no course to look at. fio's last interval ends a bit early."""
+
 _MARKS = 5
 """Marks along a curve, so that it can be identified without colour."""
 
@@ -189,7 +192,10 @@ def courses(table: Table, facts: Sequence[ColumnFacts], folders: Mapping[str, Pa
             (fact, course.coarser(_POINTS))
             for fact in facts
             if (course := bandwidth_series.of_cell(fact.samples.get(row.workload, ()), folders)) is not None
+            and (len(course.median) >= LEAST_POINTS or course.interval_s * len(course.median) >= LEAST_S)
         ]
+        if not known:
+            continue
         rates = [rate for _, course in known for rate in (*course.low, *course.high) if rate > 0]
         x = draw.linear([course.interval_s * len(course.median) for _, course in known], LEFT, WIDTH - 12)
         y = scale_of(rates, BOTTOM, TOP)

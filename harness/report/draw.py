@@ -94,7 +94,6 @@ def style(colours: Mapping[str, str]) -> str:
         f".vi{{fill-opacity:0;stroke-width:{wide(1.4)};stroke-dasharray:{wide(3, 2)}}}"
         f".pa{{stroke:{colours['text']};stroke-width:{wide(0.6)}}}.in{{fill:{INK}}}"
         + "".join(f".{part}{{fill:{colour}}}" for part, colour in PARTS.items())
-        + ".of100{display:none}"
     )
 
 
@@ -228,6 +227,12 @@ def group(classes: str, name: str, *drawn: str) -> str:
     """What belongs together. The page's script puts ``name`` before the tooltips in it."""
     kind = f' class="{classes}"' if classes else ""
     return f"<g{kind}>{title(name)}{''.join(drawn)}</g>"
+
+
+def inset(x: float, y: float, width: float, height: float, body: str) -> str:
+    """A picture within another one."""
+    at, down, wide, high = (f"{FINE * px:g}" for px in (x, y, width, height))
+    return f'<svg x="{at}" y="{down}" width="{wide}" height="{high}">{body}</svg>'
 
 
 def marks(shape: int, places: Iterable[tuple[float, float, str]], size: float = 2.8) -> str:

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,13 +19,14 @@ from harness.explain import forecasts, knees
 from harness.explain.curves import sentences
 from harness.model import TRANSPORTS, LinkProfile, Plan
 from harness.model.escape import as_json, for_page
-from harness.model.lines import counted, listed
+from harness.model.lines import capital, counted, listed
 from harness.model.protections import protocol
 from harness.model.units import format_size
 from harness.report import charts, content, draw, paths
 from harness.report.charts import Chart, ChartKind
-from harness.report.conclusion import Conclusion, Loss
+from harness.report.conclusion import Conclusion
 from harness.report.content import ColumnFacts, LoadedResults, Origin, Words, planned_s
+from harness.report.losses import WHISKERS, headline
 from harness.report.picture import NEEDS, SWEPT, drawn
 from harness.results.machine import MACHINE
 from harness.table import Metric
@@ -34,6 +35,8 @@ from harness.table.notes import sign_of
 from harness.table.options import Table, TableCell
 from harness.table.text import marked_value, percent
 from harness.table.views.counters import lost_hops
+
+T = TypeVar("T")
 
 METRICS = tuple(metric for metric in Metric if metric.figure.in_report)
 
@@ -106,9 +109,8 @@ _DRAWN = (
         "explain</code>. Outlines are waiting, or time that nothing explains. Parts beyond a "
         "vertical line add up to more than was measured. With more than one I/O in flight, the time "
         "is that in which one of them is in flight. The parts are measured or modelled: the figures "
-        "below each picture say how sure a verdict is, and why.</p>"
-        '<p class="bar"><label><input type="checkbox" id="of100"> each bar as parts of its own '
-        "time</label></p>",
+        "below each picture say how sure a verdict is, and why. All bars are equally long: each is the whole "
+        "of its column's own time, which stands above its end.</p>",
     ),
 )
 _THEMES = (
@@ -142,7 +144,9 @@ def render(results: LoadedResults, words: Words | None = None, *, going: str = "
         ("environment", "Environment", _environment(results, facts)),
     ]
     source = f"{results.source}; {counted(len(results.records), 'record')}"
-    above = header(words, source, [(anchor, place) for anchor, place, _ in sections], _THEMES, going)
+    places = [(anchor, place) for anchor, place, html in sections if "<p>Left out: " not in html]
+    told = _told(results) or (headline(rest.answers) if rest.records else [])
+    above = header(words, source, places, _THEMES, going, told)
     shown = "".join(html for _, _, html in sections)
     return whole(
         words,
@@ -197,16 +201,22 @@ def _theme() -> str:
 
 
 def header(
-    words: Words, source: str, places: Sequence[tuple[str, str]], more: str = "", going: str = ""
+    words: Words,
+    source: str,
+    places: Sequence[tuple[str, str]],
+    more: str = "",
+    going: str = "",
+    told: Sequence[str] = (),
 ) -> str:
-    """Title, author, where the figures come from, notes, how far a run is, and links to the sections: anchor
-    and name."""
+    """Title, what is ``told`` first, author, where the figures come from, notes, how far a run is, and links
+    to the sections: anchor and name."""
     links = "".join(f'<li><a href="#{anchor}">{name}</a></li>' for anchor, name in places)
     notes = "".join(f"<p>{for_page(note)}</p>" for note in words.notes)
     notes += f'<p role="status"><strong>{for_page(going)}.</strong></p>' if going else ""
     by = f"{for_page(words.author)}; " if words.author else ""
+    first = "".join(f"<p{'' if n else ' class=headline'}>{for_page(line)}</p>" for n, line in enumerate(told))
     return (
-        f"<header><div><h1>{for_page(words.title)}</h1>"
+        f"<header><div><h1{' class=above' if told else ''}>{for_page(words.title)}</h1>{first}"
         f'<div class="muted">{by}{for_page(source)}</div>{notes}</div>{more}</header>'
         f'<nav aria-label="Sections"><ul>{links}</ul></nav>'
     )
@@ -266,11 +276,13 @@ def _legend(facts: Iterable[ColumnFacts]) -> str:
 
 def _answer(results: LoadedResults, facts: Sequence[ColumnFacts]) -> str:
     """What each column costs and why, and where the figures come from."""
-    said = [
-        f"<li>{for_page(line)}</li>" for line in (*sentences(results.curves), *knees.sentences(results.knees))
-    ]
+    said = [f"<li>{for_page(line)}</li>" for line in _told(results)]
     found = results.rest.answers if results.rest.records else []
-    reported = _first(said, "sentences", "<ul>", "</ul>") + _first(list(map(_cost, found)), "columns")
+    shown = drawn(ChartKind.LOSS, results.rest) if found else []
+    pictures = "".join(figure(chart, "What is lost") for chart in shown)
+    pictures = pictures and f'<p>{WHISKERS}</p><div class="charts">{pictures}</div>'
+    reported = _first(said, "sentences", "<ul>", "</ul>")
+    reported += pictures + _first(list(map(_cost, found)), "columns")
     if not reported:
         reported = (
             "<p>No column over a network has a figure, or can be compared with another one. "
@@ -283,6 +295,11 @@ def _answer(results: LoadedResults, facts: Sequence[ColumnFacts]) -> str:
     return f'<section id="answer"><h2>What it costs, and why</h2>{reported}{_legend(facts)}</section>'
 
 
+def _told(results: LoadedResults) -> list[str]:
+    """What sweeps and searches found, a sentence each."""
+    return [*sentences(results.curves), *knees.sentences(results.knees)]
+
+
 def _first(found: Sequence[str], what: str, before: str = "", after: str = "") -> str:
     """What is in sight of several things, and the others behind a click."""
     if not found:
@@ -293,25 +310,8 @@ def _first(found: Sequence[str], what: str, before: str = "", after: str = "") -
 
 
 def _cost(answer: Conclusion) -> str:
-    bars = "".join(_kept(loss) for loss in answer.shown if loss.is_part)
-    bars = bars and f"<p>Throughput: 100 % is {for_page(answer.whole)}</p><ul>{bars}</ul>"
     return (
-        f'<div class="answer"><h3>{for_page(answer.column.label)}</h3>'
-        f"<div>{bars}</div><p>{for_page(answer.words)}</p></div>"
-    )
-
-
-def _kept(loss: Loss) -> str:
-    """A bar from zero as long as the part that is left; the whole outline is 100 %. Of several cells the
-    least is filled. Who is held to a link has one colour, who is compared with a column another."""
-    series = draw.series(loss.compared is not None)
-    least, most = (min(1.0, part(loss.kept)) * 100 for part in (min, max))
-    label = f"{' to '.join(dict.fromkeys((f'{least:.0f}', f'{most:.0f}')))} %"
-    return (
-        f'<li><svg role="img" aria-label="{label}" viewBox="0 0 {100 * draw.FINE} {8 * draw.FINE}" '
-        f'preserveAspectRatio="none">{draw.rect(0, 0, least, 8, series + " me")}'
-        f"{draw.rect(least, 0, most - least, 8, series + ' em')}{draw.rect(0, 0, 100, 8, 'bo')}"
-        f"</svg> <span>{for_page(loss.brief)}</span></li>"
+        f'<div class="answer"><h3>{for_page(answer.column.label)}</h3><p>{for_page(answer.words)}</p></div>'
     )
 
 
@@ -323,7 +323,7 @@ def _matrix(tables: Mapping[Metric, Table], facts: Sequence[ColumnFacts]) -> str
     )
     boxes = "".join(
         f'<label><input type="checkbox" name="column" checked> {for_page(fact.name)}</label>'
-        for fact in facts
+        for fact in _asked_first(facts, facts)
     )
     parts = "".join(
         f'<div class="metric" data-metric="{metric}">{_table(table, facts, prefix=f"m{n}")}</div>'
@@ -331,12 +331,18 @@ def _matrix(tables: Mapping[Metric, Table], facts: Sequence[ColumnFacts]) -> str
     )
     return (
         f'<section id="matrix"><h2>Matrix</h2>'
-        "<p>Darker is faster (log scale, relative to the row's best).</p>"
+        f"<p>{for_page(capital(charts.SHADES))}.</p>"
         f'<div class="bar"><fieldset><legend>Figures</legend>{radios}</fieldset>'
         '<label>Rows with <input type="search" id="search" placeholder="words, e.g. read 4k"></label></div>'
         f"<details><summary>Columns</summary><fieldset><legend>Shown</legend>{boxes}</fieldset></details>"
         f'<p id="said" class="muted" role="status"></p>{parts}</section>'
     )
+
+
+def _asked_first(facts: Sequence[ColumnFacts], found: Iterable[T]) -> list[T]:
+    """What is ``found`` of columns, those over a network first: a telephone shows two at a time."""
+    pairs = sorted(zip(facts, found, strict=True), key=lambda pair: pair[0].column.column.is_local)
+    return [each for _, each in pairs]
 
 
 def _table(table: Table, facts: Sequence[ColumnFacts], prefix: str) -> str:
@@ -347,14 +353,14 @@ def _table(table: Table, facts: Sequence[ColumnFacts], prefix: str) -> str:
     for row, cells in zip(table.rows, table.cells, strict=True):
         shades = charts.goodness(cells, metric)
         shown = []
-        for fact, cell, shade in zip(facts, cells, shades, strict=True):
+        for fact, cell, shade in _asked_first(facts, zip(facts, cells, shades, strict=True)):
             for warning in cell.warnings if cell is not None else ():
                 numbers.setdefault(warning, len(numbers) + 1)
                 warnings.setdefault(warning, []).append(f"{row.name}, {fact.name}")
             marks = [numbers[warning] for warning in cell.warnings] if cell is not None else []
             shown.append(_cell(cell, metric, shade, marks, prefix))
         lines.append(f'<tr><th scope="row">{for_page(row.name)}</th>{"".join(shown)}</tr>')
-    head = "".join(_heading(fact) for fact in facts)
+    head = "".join(_heading(fact) for fact in _asked_first(facts, facts))
     better = "higher" if metric.figure.higher_is_better else "lower"
     corner = '<th scope="col" aria-sort="none"><button type="button" class="sort">workload</button></th>'
     reasons = "".join(
@@ -425,7 +431,7 @@ def _cell(
 
 def _paths(results: LoadedResults) -> str:
     parts = [
-        f"<h3>{title}</h3>{_data(title, headings, lines, classes)}"
+        f"<details><summary>{title}</summary>{_data(title, headings, lines, classes)}</details>"
         for title, headings, lines, classes in (
             ("Measured during the cells", *paths.telemetry(results), ""),
             ("Probes", paths.PROBES, paths.probes(results.probes), " facts"),

@@ -17,6 +17,7 @@ from harness.report import charts, content, curves, draw, sweeps
 from harness.report.answer import answer
 from harness.report.charts import Chart, ChartKind
 from harness.report.content import LoadedResults, Theme, Words
+from harness.report.losses import WHISKERS, losses
 from harness.report.waterfalls import waterfalls
 from harness.table import Metric
 from harness.table.curves import doubts
@@ -55,6 +56,8 @@ def picture(
     words = words or Words(title="")
     if kind in SWEPT:
         words = msgspec.structs.replace(words, notes=(*words.notes, SWEPT[kind], *doubts(results.curves)))
+    if kind is ChartKind.LOSS:
+        words = msgspec.structs.replace(words, notes=(*words.notes, WHISKERS))
     if kind in (ChartKind.MATRIX, ChartKind.BARS):
         words = msgspec.structs.replace(words, notes=(*words.notes, *charts.signs(results.table(metric))))
     document = _document(found, words, results.source, colours)
@@ -82,14 +85,16 @@ def drawn(
         case ChartKind.WATERFALL:
             return waterfalls(results.explained)
         case ChartKind.CURVES:
-            return sweeps.curves(results.curves)
+            return sweeps.curves(results.curves, results.places)
         case ChartKind.RESPONSE:
-            return sweeps.responses(results.curves)
+            return sweeps.responses(results.curves, results.places)
         case ChartKind.HEAT_MAP:
             return sweeps.heat_maps(results.curves, results.limits)
     table = results.table(_METRICS.get(kind, metric))
     facts = content.columns(results, table)
     match kind:
+        case ChartKind.LOSS:
+            return losses(results.answers, facts)
         case ChartKind.MATRIX:
             return charts.matrix(table, facts, colours)
         case ChartKind.BARS:
@@ -130,11 +135,7 @@ def _document(drawn: list[Chart], words: Words, source: str, colours: Mapping[st
         for column, chart in enumerate(strip):
             x = _GAP + column * (wide + _GAP)
             parts.append(draw.text(x, y + 12, draw.shortened(chart.title, draw.fits(wide) - 6), "b"))
-            parts.append(
-                f'<svg x="{draw.FINE * x:g}" y="{draw.FINE * (y + _HEAD):g}" '
-                f'width="{draw.FINE * chart.width:g}" height="{draw.FINE * chart.height:g}">'
-                f"{chart.body}</svg>"
-            )
+            parts.append(draw.inset(x, y + _HEAD, chart.width, chart.height, chart.body))
         y += _HEAD + max(chart.height for chart in strip) + _GAP
     for line in (*words.notes, "; ".join(filter(None, (words.author, source)))):
         for part in textwrap.wrap(printable(line), draw.fits(width - 2 * _GAP)):
@@ -168,7 +169,9 @@ NEEDS = {
     ChartKind.MATRIX: "no cell has a figure (harness table says why)",
     ChartKind.BARS: "no cell has a figure (harness table says why)",
     ChartKind.PERCENTILES: "it needs the raw outputs of a run (raw/CELL/fio.json)",
-    ChartKind.OVER_TIME: "it needs fio's logs of a run in real time with one initiator (raw/CELL/bw.log)",
+    ChartKind.OVER_TIME: "it needs samples of 5 s, or 20 points, and fio's logs of a run in real time with "
+    "one initiator (raw/CELL/bw.log)",
+    ChartKind.LOSS: "no column over a network can be compared with its link, or with another column",
     ChartKind.ROOFLINE: "it needs a run's plan.json, a shaped link, and figures of it that are not disturbed",
     ChartKind.WATERFALL: "it needs a run's plan.json, and cells that are ok and not disturbed",
     ChartKind.TRENDS: "it needs two runs of the same cells",

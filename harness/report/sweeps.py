@@ -15,6 +15,7 @@ from harness.model import Column, Latency
 from harness.model.units import format_ns
 from harness.report import draw
 from harness.report.charts import LEFT, TOP, WIDTH, Chart, horizontal, keyed, vertical
+from harness.report.content import Places
 from harness.report.curves import BOTTOM, remark, scale_of
 from harness.results.axes import AXES, Curve
 from harness.results.sweep import MeasuredCurve
@@ -66,13 +67,21 @@ class _Picture(msgspec.Struct, frozen=True):
     axis: str
     there: There
     lines: Sequence[tuple[MeasuredCurve, Along]]
+    places: Places
+
+    def place(self, curve: MeasuredCurve) -> int:
+        """What a line's colour and marks follow from."""
+        record = next(iter(curve.records.values()))
+        return self.places[record.setting.distinct, record.column]
 
     @property
     def values(self) -> list[float]:
         return sorted({value for _, line in self.lines for value, _ in line})
 
 
-def _pictures(found: Sequence[MeasuredCurve], axes: Mapping[tuple[str, ...], str]) -> Iterator[_Picture]:
+def _pictures(
+    found: Sequence[MeasuredCurve], axes: Mapping[tuple[str, ...], str], places: Places
+) -> Iterator[_Picture]:
     """Along the axis that ``axes`` names for a curve's axes: at the ends and the middle of the others."""
     groups: dict[tuple[Column, str, tuple[tuple[str, float], ...], str], list[MeasuredCurve]] = {}
     for each in found:
@@ -89,14 +98,13 @@ def _pictures(found: Sequence[MeasuredCurve], axes: Mapping[tuple[str, ...], str
             lines = [(each, line) for each in curves if len(line := each.along(axis, there)) > 1]
             where = "".join(f", {other} {AXES[other].shown(value)}" for other, value in there.items())
             for part in range(0, len(lines), draw.SERIES):
-                yield _Picture(f"{name}{where}", axis, there, lines[part : part + draw.SERIES])
+                yield _Picture(f"{name}{where}", axis, there, lines[part : part + draw.SERIES], places)
 
 
-def curves(found: Sequence[MeasuredCurve]) -> list[Chart]:
+def curves(found: Sequence[MeasuredCurve], places: Places) -> list[Chart]:
     """Throughput along the first axis of each curve, with a line for each protection."""
-    return [
-        _curve(each) for each in _pictures(found, {each.axes: each.axes[0] for each in found if each.axes})
-    ]
+    axes = {each.axes: each.axes[0] for each in found if each.axes}
+    return [_curve(each) for each in _pictures(found, axes, places)]
 
 
 def _curve(shown: _Picture) -> Chart:
@@ -109,7 +117,8 @@ def _curve(shown: _Picture) -> Chart:
     ]
     y = draw.logarithmic(ends, BOTTOM, TOP, room=1.2)
     parts = [*_levels(y), *vertical(_labels(shown.axis, shown.values, x), TOP, BOTTOM)]
-    for number, (curve, line) in enumerate(shown.lines):
+    for curve, line in shown.lines:
+        number = shown.place(curve)
         at = [(x.at(value), curve.at(place), place) for value, place in line]
         around = [(px, y.at(e.high)) for px, e, _ in at] + [(px, y.at(e.low)) for px, e, _ in reversed(at)]
         drawn = [draw.area(around)] if curve.scatter else []
@@ -198,8 +207,9 @@ def _framed(
 ) -> Chart:
     """The picture with what stands below it: the axis, and the names of lines with their marks."""
     entries = [
-        (draw.series(number), number, each.curve.column.title or "without protection")
-        for number, (each, _) in enumerate(shown.lines)
+        (draw.series(place), place, each.curve.column.title or "without protection")
+        for each, _ in shown.lines
+        for place in [shown.place(each)]
     ]
     is_plain = len(shown.lines) == 1 and not shown.lines[0][0].curve.column.protection
     marks, high = keyed([] if is_plain else entries, BOTTOM + 50)
@@ -216,10 +226,10 @@ def _framed(
     )
 
 
-def responses(found: Sequence[MeasuredCurve]) -> list[Chart]:
+def responses(found: Sequence[MeasuredCurve], places: Places) -> list[Chart]:
     """Latency by throughput, as the load grows: a mean and a p99 for each protection."""
     axes = {each.axes: axis for each in found for axis in each.axes[::-1] if axis in LOADS}
-    charts = (_response(each) for each in _pictures(found, axes))
+    charts = (_response(each) for each in _pictures(found, axes, places))
     return [chart for chart in charts if chart is not None]
 
 
@@ -244,8 +254,8 @@ def _response(shown: _Picture) -> Chart | None:
         *vertical([(x.at(tick), draw.amount(tick / 1e6)) for tick in x.ticks(5)], TOP, BOTTOM),
     ]
     figures = []
-    for number, ((curve, _), of) in enumerate(zip(shown.lines, points, strict=True)):
-        drawn = []
+    for (curve, _), of in zip(shown.lines, points, strict=True):
+        number, drawn = shown.place(curve), list[str]()
         for which, line, marks in ((2, "li", "me"), (3, "li da", 'me" style="fill-opacity:0')):
             at = [
                 (x.at(each[1]), y.at(ns), f"{shown.axis} {AXES[shown.axis].shown(each[0])}: {format_ns(ns)}")

@@ -26,8 +26,8 @@ _LEGEND_LINE = 17
 def waterfalls(cells: Sequence[Explained]) -> list[Chart]:
     """A picture for each workload, with a bar for each column that has a figure.
 
-    All bars of a picture have one axis. The page can show each as parts of its own time: the
-    names of the parts stand there a second time, hidden (class ``of100``).
+    Each bar is as long as the picture, whatever its time, which stands above its end: on one axis the parts
+    of a fast column next to a slow one would be nothing.
     """
     rows: dict[str, list[Explained]] = {}
     for cell in cells:
@@ -39,15 +39,10 @@ def waterfalls(cells: Sequence[Explained]) -> list[Chart]:
 def _of_row(workload: str, cells: Sequence[Explained]) -> Chart:
     known = [name for name in PARTS if any(cell.verdict.waterfall_ns.get(name) for cell in cells)]
     several = len({cell.evidence.origin for cell in cells}) > 1
-    x = draw.linear([_longest_ns(cell) / 1e3 for cell in cells], _EDGE, WIDTH - _EDGE)
     bottom = _TOP + _ROW * len(cells)
-    axis, parts, lines, says = [], [], [], []
-    names, times, words, words_of_100 = [], [], [], []
+    parts, lines, says = [], [], []
+    names, times, words = [], [], []
     tips: dict[str, str] = {}
-    for tick in x.ticks(4):
-        end = "" if not tick else " e" if tick > x.high * 0.9 else " m"
-        axis.append(draw.lines([((x.at(tick), _TOP), (x.at(tick), bottom))], "gr"))
-        axis.append(draw.text(x.at(tick), bottom + 12, format_ns(1e3 * tick), f"mu{end}"))
     for place, cell in enumerate(cells):
         y = _TOP + _ROW * place
         name = cell.evidence.name if several else cell.evidence.key.label
@@ -56,13 +51,9 @@ def _of_row(workload: str, cells: Sequence[Explained]) -> Chart:
         label = draw.shortened(name, draw.fits(WIDTH - 2 * _EDGE) - len(time) - 2)
         names.append((_EDGE, y + 13, label))
         times.append((WIDTH - _EDGE, y + 13, time))
-        px_of_ns = (x.at(x.high) - _EDGE) / (x.high * 1e3)
-        filled = (WIDTH - 2 * _EDGE) / _longest_ns(cell)
-        bar, named = _bar(cell, y + _LABEL, px_of_ns)
+        bar, named = _bar(cell, y + _LABEL, (WIDTH - 2 * _EDGE) / _longest_ns(cell))
         words.append(named)
-        words_of_100.append(_bar(cell, y + _LABEL, filled)[1])
-        wider = f'bars" style="--k:{filled / px_of_ns:.4g}'
-        parts.append(draw.group(wider, cell.evidence.name, bar))
+        parts.append(draw.group("", cell.evidence.name, bar))
         figures = [_figure(cell.verdict.waterfall_ns.get(name)) for name in known]
         # What is missing is often the same for many columns.
         verdict = sentence(cell)
@@ -72,16 +63,15 @@ def _of_row(workload: str, cells: Sequence[Explained]) -> Chart:
         says.append((name, limits([cell])))
     for place, part in enumerate(known):
         at = _EDGE + place % _LEGEND_ACROSS * (WIDTH - 2 * _EDGE) / _LEGEND_ACROSS
-        y = bottom + 24 + place // _LEGEND_ACROSS * _LEGEND_LINE
+        y = bottom + 8 + place // _LEGEND_ACROSS * _LEGEND_LINE
         parts.append(draw.rect(at, y, 10, 10, _class(part)))
         parts.append(draw.text(at + 14, y + 10, short(part, cells), "mu"))
-    parts += [draw.texts(names, ""), draw.texts(times, "e b"), draw.group("m true", "", *words)]
-    parts.append(draw.group("m of100", "", *words_of_100))
+    parts += [draw.texts(names, ""), draw.texts(times, "e b"), draw.group("m", "", *words)]
     return Chart(
         title=workload,
         description="parts of the time in which one I/O is in flight",
-        height=bottom + 28 + _LEGEND_LINE * -(-len(known) // _LEGEND_ACROSS),
-        body=f'<g class="true">{"".join(axis)}</g>{"".join(parts)}',
+        height=bottom + 12 + _LEGEND_LINE * -(-len(known) // _LEGEND_ACROSS),
+        body="".join(parts),
         headings=("column", "all [µs]", *(f"{short(name, cells)} [µs]" for name in known), "verdict"),
         lines=tuple(lines),
         row=workload,
@@ -106,10 +96,11 @@ def _bar(cell: Explained, y: float, scale: float) -> tuple[str, str]:
     x, drawn, names = float(_EDGE), [], []
     for name, part_ns in found.items():
         wide, words = part_ns * scale, short(name, [cell])
-        tip = f"{words}: {_figure(part_ns)} µs, {part_ns / whole_ns:.0%}"
+        share = f"{part_ns / whole_ns:.0%}"
+        tip = f"{words}: {_figure(part_ns)} µs, {share}"
         drawn.append(draw.rect(x, y, wide, _BAR, _class(name), tip))
-        if draw.width(words) < wide:
-            names.append(draw.text(x + wide / 2, y + 13, words, "in" if name in draw.PARTS else "mu"))
+        if room := [each for each in (f"{words} {share}", words) if draw.width(each) < wide]:
+            names.append(draw.text(x + wide / 2, y + 13, room[0], "in" if name in draw.PARTS else "mu"))
         x += wide
     over_ns = sum(found.values()) - whole_ns
     if over_ns > whole_ns / 100:

@@ -26,6 +26,7 @@ from tests.unit.table.test_table import HOSTILE, matrix, record
 from tests.unit.table.test_views import tcp
 
 OLD = Path(__file__).parents[1] / "data" / "schema-1" / "results"
+STORED = Path(__file__).parents[2] / "docs" / "figures" / "make-run"
 NEEDED = {"chromium": "chromium", "chromedriver": "chromium-driver"}
 ARGUMENTS = """
     --headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
@@ -78,6 +79,8 @@ def written_of(which: str, page: Path, folder: Path) -> Path:
         return page
     if which == "documents":
         return written(folder, documents.render_page(documents.load([OLD])))
+    if which == "run":
+        return written(folder, render(load([STORED])))
     return written(folder, render(load([OLD]) if which == "old" else surfaces()))
 
 
@@ -160,17 +163,6 @@ def test_words_filter_rows_and_their_pictures(opened: Any) -> None:
     assert opened.execute_script(f"return {figures}.filter((f) => !f.hidden).length") == 6
 
 
-def test_a_switch_shows_each_bar_as_parts_of_its_own_time(driver: Any, tmp_path: Path) -> None:
-    driver.get(written(tmp_path, render(load([OLD]))).as_uri())
-
-    def shown() -> list[bool]:
-        return [_find(driver, f"#waterfall svg .{name}").is_displayed() for name in ("true", "of100")]
-
-    assert shown() == [True, False]
-    _find(driver, "#of100").click()
-    assert shown() == [False, True]
-
-
 def test_bandwidth_over_time_is_drawn_and_judged(opened: Any) -> None:
     figures = opened.find_elements("css selector", "#time figure")
     assert len(figures) == 8
@@ -183,6 +175,8 @@ def test_bandwidth_over_time_is_drawn_and_judged(opened: Any) -> None:
 
 
 def test_what_was_measured_during_the_cells_is_reported(opened: Any) -> None:
+    assert not _find(opened, "#paths table").is_displayed()
+    opened.execute_script(OPEN_ALL)
     rows = [row.text for row in opened.find_elements("css selector", "#paths tbody tr")]
     assert len(rows) == 40
     assert all("200 µs 300 µs 0 % 50% 25% n/a n/a" in row for row in rows)
@@ -265,6 +259,39 @@ def test_text_in_pictures_is_large_enough(
     assert len(found) > 50
     assert [each for each in found if each[0] < 12] == []
     assert [each for each in found if each[1] > 1] == []
+
+
+COLOURS = """
+const found = {};
+for (const section of ["answer", "bars", "latency", "roofline"])
+  for (const mark of document.querySelectorAll(`#${section} svg [class^=f]`)) {
+    const name = mark.tagName === "rect" ? mark.querySelector("title")?.textContent.split(",")[0]
+      : mark.querySelector(":scope > title")?.textContent;
+    if (name) (found[name] ??= {})[section] = getComputedStyle(mark).fill;
+  }
+return found;
+"""
+
+
+def test_a_column_has_one_colour_and_the_page_begins_with_figures(driver: Any, tmp_path: Path) -> None:
+    with window(driver, 390):
+        driver.get(written_of("run", tmp_path, tmp_path).as_uri())
+        colours = driver.execute_script(COLOURS)
+        of = {name: colours[name] for name in ("wired", "wired+aes128gcm16", "wifi", "wifi+aes128gcm16")}
+        assert all({"answer", "latency", "roofline"} <= each.keys() for each in of.values()), of
+        assert all(len({*each.values()}) == 1 for each in of.values()), of
+        assert len({each["answer"] for each in of.values()}) == 4
+        headline = _find(driver, ".headline")
+        assert re.search(r"costs [0-9.]+ % at 256K", headline.text)
+        assert headline.location["y"] < _find(driver, "header .muted").location["y"]
+        # No name of a column is cut, and on a telephone the first one is over a network.
+        texts = "return [...document.querySelectorAll('svg text')].map((each) => each.textContent)"
+        assert [each for each in driver.execute_script(texts) if "…" in each] == []
+        assert "wired" in _find(driver, "table.matrix thead th:nth-child(2)").text
+        assert _find(driver, "table.matrix thead th:last-child").text.split("\n")[1] == "local"
+        links = driver.find_elements("css selector", "nav a")
+        assert all(each.rect["x"] >= 0 and each.rect["x"] + each.rect["width"] <= 390 for each in links)
+        assert not driver.find_elements("css selector", "#time figure")
 
 
 def test_colours_follow_the_system_and_the_switch(opened: Any) -> None:
@@ -367,7 +394,7 @@ def test_at_1400_px_nothing_of_the_documents_is_cut_off(driver: Any, tmp_path: P
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 1400), ("light", 390)])
-@pytest.mark.parametrize("which", ["page", "old", "documents", "sweep"])
+@pytest.mark.parametrize("which", ["page", "old", "documents", "sweep", "run"])
 def test_everybody_can_use_it(
     driver: Any, page: Path, tmp_path: Path, which: str, theme: str, width: int
 ) -> None:

@@ -29,9 +29,11 @@ def test_it_says_what_explain_says() -> None:
     svg, words = told(shown)
     for conclusion in shown.answers:
         assert conclusion.words in words
-        assert all(loss.brief in words for loss in conclusion.shown)
-    # An outline for each bar, which is 100 %.
-    assert svg.count('class="bo"') == sum(len(each.shown) for each in shown.answers) == 8
+    # A bar for each loss, in the colour that its column has in all pictures.
+    assert (
+        len(re.findall(r'<rect class="f\d em"', svg)) == sum(len(each.shown) for each in shown.answers) == 8
+    )
+    assert all(len(re.findall(rf'<rect class="f{place} em"', svg)) == 2 for place in range(1, 5))
     shown = load([FIGURES / "protections"])
     left = len(shown.answers) - answer.MOST
     assert left > 0 and f"{left} more columns: harness explain --summary" in told(shown)[1]

@@ -117,7 +117,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> LoadedResults:
     folder = tmp_path_factory.mktemp("results")
     found = [flat.changed(record, block_bytes=4096) for record in matrix()]
     bins = {1000: 900, 2000: 95, 9000: 5}
-    write(folder, found, made_plan(), ENVIRONMENT, bins=bins, log_kib_s=[900, 1000, 1100])
+    write(folder, found, made_plan(), ENVIRONMENT, bins=bins, log_kib_s=[900, 1000, 1100] * 7)
     return load([folder])
 
 
@@ -134,10 +134,10 @@ def test_the_page_has_every_section_and_needs_nothing_else(whole: LoadedResults)
     assert [words for words in SAID if words not in page.said] == []
     assert not re.search(r"""(src|href|url)\s*[=(]\s*["']?(?!#)[\w/.]""", text)
     assert text.count("<script") == 1
-    # 4 answers; matrices; 8 each of bars, percentiles, over time, waterfalls; 2 rooflines; the hosts' table
-    assert page.count("table") == page.count("caption") == len(METRICS) + 4 * 8 + 2 + 1
+    # losses; matrices; 8 each of bars, percentiles, over time, waterfalls; 2 rooflines; the hosts' table
+    assert page.count("table") == page.count("caption") == len(METRICS) + 2 + 4 * 8 + 2 + 1
     shown = [a for t, a in page.tags if t == "svg"]
-    assert len(shown) == 4 + 4 * 8 + 2
+    assert len(shown) == 2 + 4 * 8 + 2
     assert all(a.get("role") == "img" and a.get("aria-label") for a in shown)
     assert all(a.get("scope") for t, a in page.tags if t == "th")
     assert sum("aria-sort" in a for _, a in page.tags) == len(METRICS) * 6

@@ -125,9 +125,9 @@ KEPT = {"sweep-virtual": "rand-write"}
 """Of what workloads the cells are stored, where it is not all of them: sixteen surfaces fill no page."""
 
 DRAWN = dict.fromkeys(
-    ("answer", "bars", "waterfall", "matrix", "percentiles", "over-time", "roofline"), "make-run"
+    ("answer", "loss", "bars", "waterfall", "matrix", "percentiles", "roofline"), "make-run"
 ) | dict.fromkeys(("curves", "response", "heat-map"), "sweep-virtual")
-"""The pictures, each with its run. Two of them need what fio printed, which is stored of make-run alone."""
+"""The pictures, each with its run. One of them needs what fio printed, which is stored of make-run alone."""
 
 WIDE = 118
 """Characters of a line of a block; tables may be wider."""

@@ -33,11 +33,11 @@ def test_bars_are_as_long_as_what_is_lost_and_the_table_has_the_figures() -> Non
         if loss.compared is not None
     }
     assert by_name.keys() == known.keys()
-    for name, (lost, low, high) in by_name.items():
+    for name, shown_as in by_name.items():
         found = known[name]
         assert found.interval is not None
         ends = [100 * (1 - end) for end in (found.ratio, *reversed(found.interval))]
-        assert [float(each) for each in (lost, low, high)] == pytest.approx(ends, abs=0.06)
+        assert [float(each) for each in shown_as] == pytest.approx(ends, abs=0.06)
 
 
 def test_what_is_not_shown_has_no_bar_but_its_interval() -> None:

@@ -47,10 +47,11 @@ def test_of_files_without_a_plan_nothing_is_said_that_their_curves_do_not_show(t
         read = fio_job()["read"] | {"bw": rate, "bw_bytes": 1024 * rate, "io_bytes": 1024 * rate}
         read |= {"io_kbytes": rate, "total_ios": rate // 4, "iops": rate / 4}
         write_fio(tmp_path / f"a-{depth}.json", job(iodepth=depth) | {"read": read})
-    (curve,) = Measured.read([tmp_path]).curves
+    found = load([tmp_path])
+    (curve,) = found.curves
     (said,) = sentences([curve])
     assert said.endswith("from depth 1 on 95 % of the most is reached (4.198 MB/s).")
-    (chart,) = sweeps.curves([curve])
+    (chart,) = sweeps.curves([curve], found.places)
     assert not any("[" in figure for line in chart.lines for figure in line)
     # The table has curves, and then the matrix of the rest.
     write_fio(tmp_path / "other.json", job("lone", rw="write"))

@@ -52,6 +52,7 @@ class ChartKind(Choice):
     ROOFLINE = "roofline"
     WATERFALL = "waterfall"
     TRENDS = "trends"
+    DIFFERENCES = "differences"
     CURVES = "curves"
     RESPONSE = "response"
     HEAT_MAP = "heat-map"

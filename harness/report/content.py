@@ -29,12 +29,15 @@ from harness.explain.forecasts import Tried
 from harness.explain.volumes import VolumeOverPath
 from harness.model import Column, LinkProfile, Plan, Record, Setting
 from harness.model.choices import Choice
+from harness.model.errors import UsageError
 from harness.model.lines import listed
 from harness.report.conclusion import Conclusion, answers
 from harness.results.columns import CellKey, by_column, in_order
+from harness.results.machine import together
 from harness.results.measured import Measured
 from harness.results.store import RunFolder
 from harness.table import Metric, Options, build
+from harness.table.comparison import Comparison, compare
 from harness.table.notes import machines
 from harness.table.options import Table, TableColumn
 
@@ -141,6 +144,24 @@ class LoadedResults(Measured, frozen=True, kw_only=True, dict=True):
         runs = [RunFolder(folder) for folder in self.folders.values()]
         twins = {cell: time_ns for run in reversed(runs) for cell, time_ns in twin.times(run).items()}
         return explain(self.records, self.plans, self.probes, twins)
+
+    @functools.cached_property
+    def compared(self) -> Comparison | None:
+        """Of exactly two runs: the second compared with the first; None if they have no cell in common."""
+        if len(self.runs) != 2:
+            return None
+        a, b = (
+            Measured(
+                records=together([record for record in self.records if record.run_id == run]),
+                plans={name: plan for name, plan in self.plans.items() if name == run},
+                environments={name: known for name, known in self.environments.items() if name == run},
+            )
+            for run in self.runs
+        )
+        try:
+            return compare(a, b)
+        except UsageError:
+            return None
 
     @functools.cached_property
     def limits(self) -> dict[str, dict[Place, Limit]]:

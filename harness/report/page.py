@@ -26,6 +26,7 @@ from harness.report import charts, content, draw, paths
 from harness.report.charts import Chart, ChartKind
 from harness.report.conclusion import Conclusion
 from harness.report.content import ColumnFacts, LoadedResults, Origin, Words, planned_s
+from harness.report.differences import tally
 from harness.report.losses import WHISKERS, headline
 from harness.report.picture import NEEDS, SWEPT, drawn
 from harness.results.machine import MACHINE
@@ -62,6 +63,15 @@ _DRAWN = (
         ChartKind.RESPONSE, "response", "Response", "Response curves", f"<p>{SWEPT[ChartKind.RESPONSE]}</p>"
     ),
     _Drawn(ChartKind.HEAT_MAP, "heat", "Heat maps", "Heat maps", f"<p>{SWEPT[ChartKind.HEAT_MAP]}</p>"),
+    _Drawn(
+        ChartKind.DIFFERENCES,
+        "differences",
+        "Difference",
+        "Two runs compared",
+        "<p>A is the first run, B the second. Marks: by how much the median of B differs from that of A; "
+        "lines: the 95 % interval, as in <code>harness compare</code>. All other sections have both runs "
+        "together, where machines and kernels are the same.</p>",
+    ),
     _Drawn(
         ChartKind.TRENDS,
         "trends",
@@ -162,10 +172,14 @@ def _of_cells(results: LoadedResults) -> list[tuple[str, str, str]]:
     table = tables[Metric.MB_S]
     sections = [("matrix", "Matrix", _matrix(tables, content.columns(results, table)))]
     for part in _DRAWN:
-        if part.kind not in SWEPT and (
-            (found := drawn(part.kind, results)) or part.kind is not ChartKind.TRENDS
-        ):
+        of_runs = part.kind in (ChartKind.TRENDS, ChartKind.DIFFERENCES)
+        if part.kind is ChartKind.TRENDS and results.compared is not None:
+            continue
+        if part.kind not in SWEPT and ((found := drawn(part.kind, results)) or not of_runs):
             more = _listed_marks(charts.signs(table)) if part.kind is ChartKind.BARS else ""
+            if part.kind is ChartKind.DIFFERENCES and (compared := results.compared) is not None:
+                runs = f"A: {listed(compared.a)}. B: {listed(compared.b)}. {tally(compared)}."
+                more = "".join(f"<p>{for_page(line)}</p>" for line in (runs, *compared.missing))
             sections.append((part.anchor, part.place, _section(part, found, more)))
     return sections
 

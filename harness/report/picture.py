@@ -17,6 +17,7 @@ from harness.report import charts, content, curves, draw, sweeps
 from harness.report.answer import answer
 from harness.report.charts import Chart, ChartKind
 from harness.report.content import LoadedResults, Theme, Words
+from harness.report.differences import differences
 from harness.report.losses import WHISKERS, losses
 from harness.report.waterfalls import waterfalls
 from harness.table import Metric
@@ -82,6 +83,8 @@ def drawn(
     match kind:
         case ChartKind.ANSWER:
             return answer(results)
+        case ChartKind.DIFFERENCES:
+            return differences(results.compared, results.places) if results.compared else []
         case ChartKind.WATERFALL:
             return waterfalls(results.explained)
         case ChartKind.CURVES:
@@ -175,6 +178,7 @@ NEEDS = {
     ChartKind.ROOFLINE: "it needs a run's plan.json, a shaped link, and figures of it that are not disturbed",
     ChartKind.WATERFALL: "it needs a run's plan.json, and cells that are ok and not disturbed",
     ChartKind.TRENDS: "it needs two runs of the same cells",
+    ChartKind.DIFFERENCES: "it needs exactly two runs that have cells in common",
     ChartKind.CURVES: "it needs a sweep, or fio outputs that differ in depth, block or jobs alone",
     ChartKind.RESPONSE: "it needs a sweep over depth or jobs",
     ChartKind.HEAT_MAP: "it needs a sweep over two axes",

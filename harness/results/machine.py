@@ -124,6 +124,19 @@ def set_apart(records: Sequence[Record], environments: Mapping[str, Mapping[str,
     return apart
 
 
+def together(records: Sequence[Record]) -> list[Record]:
+    """The records as they were before they were set apart."""
+    fields = Setting.__struct_fields__
+    return [
+        msgspec.structs.replace(
+            record, setting=Setting(**{name: getattr(record.setting, name) for name in fields})
+        )
+        if isinstance(record.setting, SettingOnMachine)
+        else record
+        for record in records
+    ]
+
+
 _Identity = tuple[str, str, str]
 """Processors, how many, and kernels of a run's machines; "" is unknown."""
 

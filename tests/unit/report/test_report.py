@@ -21,7 +21,7 @@ from harness.report.charts import bars, goodness, roofline
 from harness.report.content import LoadedResults, Origin
 from harness.report.curves import percentiles, short, trends
 from harness.report.page import METRICS
-from harness.report.picture import SWEPT
+from harness.report.picture import SWEPT, drawn
 from harness.table import Metric
 from harness.table.options import Table, TableCell
 from tests import flat
@@ -336,13 +336,16 @@ def test_every_picture_is_drawn_as_a_file(kind: ChartKind, whole: LoadedResults)
     if kind is ChartKind.TRENDS:
         again = [msgspec.structs.replace(each, run_id="r2") for each in shown.records]
         shown = msgspec.structs.replace(shown, records=[*shown.records, *again])
+    if kind is ChartKind.DIFFERENCES:
+        again = [msgspec.structs.replace(each, run_id="r2", fio_ns=1) for each in shown.records]
+        shown = msgspec.structs.replace(shown, records=[*shown.records, *again])
     if kind in SWEPT:
         from tests.unit.report.test_sweeps import surfaces
 
         shown = surfaces()
-    drawn = svg(kind, shown)
-    assert ET.fromstring(drawn).get("role") == "img"  # noqa: S314 -- our own
-    assert "var(--" not in drawn
+    made = svg(kind, shown)
+    assert ET.fromstring(made).get("role") == "img"  # noqa: S314 -- our own
+    assert "var(--" not in made
     # A picture of twice as many pixels each way takes four times as long, and shows nothing else.
     assert png(kind, shown, scale=2.0 if kind is ChartKind.MATRIX else 0.5).startswith(b"\x89PNG")
 
@@ -360,7 +363,15 @@ def test_runs_of_the_same_cells_are_drawn_one_after_the_other() -> None:
     assert (chart.row, chart.headings) == ("w", ("column", "20261121-100000-b", "20261122-100000-a"))
     assert chart.lines == (("wired", "11.00 [10.00, 12.00]", "23.00 [20.00, 26.00]"),)
     assert "11-21 10:00" in chart.body and "11-22 10:00" in chart.body
-    assert 'id="trends">' in render(shown) and 'href="#trends">' in render(shown)
+    page = render(shown)
+    assert 'id="differences">' in page and 'href="#differences">' in page and "#trends" not in page
+    (both,) = drawn(ChartKind.DIFFERENCES, shown)
+    # A is the run that was named first; only cells of both are compared.
+    (line,) = both.lines
+    assert line[:4] == ("wired w", "11.00", "23.00", "+108.2") and float(line[4]) < 108.2 < float(line[5])
+    third = [msgspec.structs.replace(each, run_id="20261123-100000-c", fio_ns=1) for each in found]
+    page = render(results([*found, *third]))
+    assert 'id="trends">' in page and "#differences" not in page
     alone = render(results([each for each in found if each.run_id.endswith("a")]))
     assert "#trends" not in alone and 'id="trends"' not in alone
     assert short("mine.json") == "mine.json" and len(short("a" * 40)) <= 11
@@ -370,9 +381,9 @@ def test_a_page_and_its_pictures_bear_the_words_of_who_shows_them(whole: LoadedR
     words = Words(title="My <NAS>", author="A. Person", notes=("After the new switch.", "1 & 2"))
     said = Page(render(whole, words)).said
     assert said.count("My <NAS>") == 2 and "A. Person" in said and "After the new switch." in said
-    drawn = svg(ChartKind.BARS, whole, words=words, theme=Theme.DARK)
-    assert drawn.count("My &lt;NAS&gt;") == 2 and drawn.count("1 &amp; 2") == 2 and draw.DARK["page"] in drawn
-    assert "r1" in drawn[drawn.index("<desc>") : drawn.index("</desc>")]
+    made = svg(ChartKind.BARS, whole, words=words, theme=Theme.DARK)
+    assert made.count("My &lt;NAS&gt;") == 2 and made.count("1 &amp; 2") == 2 and draw.DARK["page"] in made
+    assert "r1" in made[made.index("<desc>") : made.index("</desc>")]
     one, two = (png(ChartKind.BARS, whole, words=words, scale=scale) for scale in (0.5, 1))
     (wide,), (wider,) = (struct.unpack(">I", each[16:20]) for each in (one, two))
     assert wider == 2 * wide

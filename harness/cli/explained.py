@@ -16,7 +16,7 @@ from harness import explain, report
 from harness.cli.completion import VALUES
 from harness.cli.console import NARROW, carry_out, measuring, print_plan
 from harness.cli.progress import process_started_s
-from harness.cli.results import METRIC_HELP, ResultsPaths, write
+from harness.cli.results import METRIC_HELP, PoolOption, ResultsPaths, write
 from harness.cli.streams import tell
 from harness.explain import curves, knees, oracle, published, twin, volumes, what_if
 from harness.explain.evidence import collect
@@ -302,6 +302,7 @@ def report_command(
     watched: Annotated[
         bool, typer.Option("--watch", help="Write it again for each new record, until the run has ended.")
     ] = False,
+    is_pooled: PoolOption = False,
 ) -> None:
     """Write one page to look at: matrix, distributions, roofline, environment. It needs no network."""
     words = report.Words(author=author, notes=notes or ())
@@ -309,7 +310,8 @@ def report_command(
     taken = paths or [Path(RESULTS)]
 
     def write_page(going: str) -> None:
-        write(output, report.render(report.load(taken), words, going=going).encode())
+        results = report.load(taken, is_pooled=is_pooled)
+        write(output, report.render(results, words, going=going).encode())
 
     if watched:
         tell(f"the report, until the run has ended or Ctrl-C: {shown_path(output)}")

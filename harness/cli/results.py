@@ -39,6 +39,10 @@ ResultsPaths = Annotated[
         readable=False,  # who reads them says what to try, click does not
     ),
 ]
+PoolOption = Annotated[
+    bool,
+    typer.Option("--pool", help="One column also for runs of several machines or kernels."),
+]
 METRIC_HELP = f"{', '.join(Metric)} (mean and percentiles: latency)."
 
 
@@ -68,6 +72,7 @@ def table(
             autocompletion=VALUES["--reference"],
         ),
     ] = None,
+    is_pooled: PoolOption = False,
 ) -> None:
     """Print the matrix of one run, of several, or of fio outputs that you already have; or a view of
     probes."""
@@ -83,7 +88,7 @@ def table(
         ratio=RatioTo(ratio),
         reference=references.load_reference(reference) if reference else None,
     )
-    print_table(paths or [Path(RESULTS)], options, TableFormat(format))
+    print_table(paths or [Path(RESULTS)], options, TableFormat(format), is_pooled=is_pooled)
 
 
 def compare(
@@ -190,9 +195,9 @@ def print_view(
     sys.stdout.write(render_view(found, format).rstrip("\n") + "\n")
 
 
-def print_table(paths: list[Path], options: Options, format: TableFormat) -> None:
+def print_table(paths: list[Path], options: Options, format: TableFormat, *, is_pooled: bool = False) -> None:
     """The matrix; of a sweep its curves, and of a search its trials, unless more is asked for."""
-    results = Results.read(paths)
+    results = Results.read(paths, is_pooled=is_pooled)
     if options == Options() and format is TableFormat.PLAIN and (results.curves or results.trials):
         tables = [curves.render(results.curves)] if results.curves else []
         tables += [curves.trials(results.trials)] if results.trials else []

@@ -215,9 +215,9 @@ class ColumnFacts(msgspec.Struct, frozen=True, kw_only=True):
     link: LinkProfile | None = None
 
 
-def load(paths: Sequence[Path]) -> LoadedResults:
+def load(paths: Sequence[Path], *, is_pooled: bool = False) -> LoadedResults:
     """Everything in ``paths`` that ``harness table`` takes; raises what it raises."""
-    return LoadedResults.read(paths)
+    return LoadedResults.read(paths, is_pooled=is_pooled)
 
 
 def columns(results: LoadedResults, table: Table) -> list[ColumnFacts]:

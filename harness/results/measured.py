@@ -34,9 +34,10 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     lacks: Sequence[str] = ()
 
     @classmethod
-    def read(cls, paths: Sequence[Path | str]) -> Self:
+    def read(cls, paths: Sequence[Path | str], *, is_pooled: bool = False) -> Self:
         """Everything in ``paths``: folders of runs, records, or plain JSON outputs of fio.
 
+        ``is_pooled``: runs of several machines and kernels share their columns.
         UsageError for a path without anything to read. What cannot be read within one is noted
         (``harness.model.unread``).
         """
@@ -44,7 +45,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             records, probes = store.open_results(paths), store.open_probes(paths)
         environments = store.open_environments(paths)
         return cls(
-            records=set_apart(records, environments),
+            records=records if is_pooled else set_apart(records, environments),
             probes=probes,
             plans=store.open_plans(paths),
             environments=environments,

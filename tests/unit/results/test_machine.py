@@ -26,6 +26,7 @@ def test_figures_of_two_machines_or_kernels_are_never_one_median(tmp_path: Path)
     table = build(Measured.read([tmp_path]).records)
     assert [column.label for column in table.columns] == ["lab, on Zen 4 wired", "lab, on Zen 5 wired"]
     assert [known(cell).value for cell in table.cells[0]] == [520.0, 1545.0]
+    assert len(build(Measured.read([tmp_path], is_pooled=True).records).columns) == 1
     # What tells two kernels of one machine apart is the kernel; what is unknown is taken for neither.
     run("c", 1545.0, kernel="Linux version 6.12.57 (x)")
     RunFolder(tmp_path / "d").save_record(record(100.0, run_id="d", link="wired"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -141,7 +142,8 @@ def render(results: LoadedResults, words: Words | None = None, *, going: str = "
     words = words or Words()
     words = msgspec.structs.replace(words, notes=(*results.lacks, *words.notes))
     facts = content.columns(results, results.table(Metric.MB_S))
-    sections = [("answer", "Answer", _answer(results, facts))]
+    sections = [("progress", "Progress", _progress(results))] if going else []
+    sections += [("answer", "Answer", _answer(results, facts))]
     sections += [
         (part.anchor, part.place, _section(part, found, _listed_marks(doubts(results.curves))))
         for part in _DRAWN
@@ -307,6 +309,20 @@ def _answer(results: LoadedResults, facts: Sequence[ColumnFacts]) -> str:
         reported += f"<h3>Said and measured</h3><p>{for_page(forecasts.summary(tried))}</p>"
         reported += _data("Forecasts that were tried", forecasts.HEADINGS, forecasts.rows(tried))
     return f'<section id="answer"><h2>What it costs, and why</h2>{reported}{_legend(facts)}</section>'
+
+
+def _progress(results: LoadedResults) -> str:
+    """What is measured of each column, and what is left. A sweep leaves out what it can foretell."""
+    lines = []
+    for run, plan in results.plans.items():
+        done = Counter((r.column, r.workload.name) for r in results.records if r.run_id == run)
+        for column in plan.columns:
+            left = {job.name: plan.repeats - done[column, job.name] for job in plan.jobs}
+            measured = sum(done[column, job.name] for job in plan.jobs)
+            names = [name for name, count in left.items() if count > 0]
+            lines.append((column.label, str(measured), str(sum(left[name] for name in names)), listed(names)))
+    table = _data("What is measured, and what is left", ("column", "measured", "left at most", "of"), lines)
+    return f'<section id="progress"><h2>Measured so far</h2>{table}</section>'
 
 
 def _told(results: LoadedResults) -> list[str]:

@@ -412,3 +412,13 @@ def test_the_commands_write_files_and_refuse_in_a_sentence(tmp_path: Path) -> No
     assert harness("plot", "percentiles", "mine.json", "-o", "p.svg", cwd=tmp_path).returncode == 0
     for words in ("report none", "plot pie mine.json", "plot bars mine.json -o x.gif"):
         assert_refused(harness(*words.split(), cwd=tmp_path), "  hint: ")
+
+
+def test_a_page_of_a_run_that_goes_on_says_what_is_measured_and_what_is_left(whole: LoadedResults) -> None:
+    half = [each for each in whole.records if each.repeat == 1]
+    page = render(msgspec.structs.replace(whole, records=half), going="r1 goes on")
+    progress = page[page.index('<section id="progress">') : page.index('<section id="answer">')]
+    (plan,) = whole.plans.values()
+    assert progress.count("<th scope=row>") == len(plan.columns)
+    assert f"<td>{len(plan.jobs)}<td>{len(plan.jobs) * (plan.repeats - 1)}<td>" in progress
+    assert "progress" not in render(whole)

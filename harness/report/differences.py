@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 from harness.report import draw
@@ -50,12 +49,6 @@ def differences(found: Comparison, places: Places) -> list[Chart]:
             lines=tuple(_line(cell, found) for cell in found.cells),
         )
     ]
-
-
-def tally(found: Comparison) -> str:
-    """``4 slower, 31 no difference shown``: how many cells have each verdict."""
-    verdicts = sorted(str(cell.verdict) for cell in found.cells)
-    return ", ".join(f"{len([*of])} {verdict}" for verdict, of in itertools.groupby(verdicts))
 
 
 def _changes(cell: ComparedCell) -> Sequence[float | None]:

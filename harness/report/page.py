@@ -27,7 +27,6 @@ from harness.report import charts, content, draw, paths
 from harness.report.charts import Chart, ChartKind
 from harness.report.conclusion import Conclusion
 from harness.report.content import ColumnFacts, LoadedResults, Origin, Words, planned_s
-from harness.report.differences import tally
 from harness.report.losses import WHISKERS, headline
 from harness.report.picture import NEEDS, SWEPT, drawn
 from harness.results.machine import MACHINE
@@ -180,7 +179,7 @@ def _of_cells(results: LoadedResults) -> list[tuple[str, str, str]]:
         if part.kind not in SWEPT and ((found := drawn(part.kind, results)) or not of_runs):
             more = _listed_marks(charts.signs(table)) if part.kind is ChartKind.BARS else ""
             if part.kind is ChartKind.DIFFERENCES and (compared := results.compared) is not None:
-                runs = f"A: {listed(compared.a)}. B: {listed(compared.b)}. {tally(compared)}."
+                runs = f"A: {listed(compared.a)}. B: {listed(compared.b)}. {compared.tally}."
                 more = "".join(f"<p>{for_page(line)}</p>" for line in (runs, *compared.missing))
             sections.append((part.anchor, part.place, _section(part, found, more)))
     return sections

@@ -160,5 +160,5 @@ def test_the_overview_says_of_a_command_what_its_own_help_begins_with(name: str)
 def test_the_overview_imports_no_command() -> None:
     argv = [sys.executable, "-X", "importtime", "-m", "harness", "--help"]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    assert "Measure every workload" in done.stdout
+    assert "Measure each workload" in done.stdout
     assert set(re.findall(r"\| +harness\.(\w+)", done.stderr)) == {"cli", "hosts", "model"}

@@ -152,8 +152,8 @@ def headline(found: Sequence[Conclusion]) -> list[str]:
         f"{'Without protection: ' if lost else ''}{listed(reached, _MOST, '; ')}." if reached else "",
         _limit(known),
     ]
-    first, *rest = filter(None, sentences)
-    return [first, _about(known), *rest]
+    said = [*filter(None, sentences)]
+    return [*said[:1], _about(known), *said[1:]]
 
 
 def _about(known: Sequence[Conclusion]) -> str:

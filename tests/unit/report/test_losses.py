@@ -52,7 +52,7 @@ def test_the_page_begins_with_the_loss_what_it_is_about_and_the_limit() -> None:
     shown = load([FIGURES / "make-run"])
     first, about, reached, limit = headline(shown.answers)
     assert first.startswith("IPsec aes128gcm16 over wired costs 2.4 % at 256K")
-    assert "iSCSI over Gigabit Ethernet (wired)" in about and "IPsec aes128gcm16" in about
+    assert "iSCSI over Gigabit Ethernet 1 Gbit/s (wired)" in about and "IPsec aes128gcm16" in about
     assert "wired reaches 88 to 90 % of the link at 256K" in reached
     assert limit == "Limited by the link's rate at 256K; the round trip at 4K."
     text = render(shown)

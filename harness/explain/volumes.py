@@ -205,12 +205,11 @@ def _table(own: Sequence[VolumeOverPath], workloads: Sequence[str]) -> list[str]
     if not workloads:
         return []
     of = {(each.disk, each.workload): each for each in own}
-    rows = [[f"Disks over {own[0].column.label}, {COMPUTED}"]]
+    rows = [[f"MB/s over {own[0].column.label}, {COMPUTED}"]]
     for name in workloads:
         one = next(each for each in own if each.workload == name)
-        where = "random " if one.is_random else ""
-        unit = "" if rows[0][1:] else ", MB/s"
-        rows[0].append(f"{where}{block_word(one.block_bytes).upper()} {one.direction}s{unit}")
+        where = "random" if one.is_random else "seq."
+        rows[0].append(f"{where} {block_word(one.block_bytes).upper()} {one.direction}s")
     for disk in dict.fromkeys(each.disk for each in own):
         cells = [of.get((disk, name)) for name in workloads]
         known = [each for each in cells if each is not None]

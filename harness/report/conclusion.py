@@ -117,8 +117,7 @@ class ThroughputRatio(msgspec.Struct, frozen=True, kw_only=True):
             return amount
         if self.interval is None:
             return f"{amount} (measured once)"
-        # Below zero it is faster.
-        least, most = (f"{'-' * (end > 1)}{_amount(end)}" for end in reversed(self.interval))
+        least, most = signed(self.interval)
         match self.difference:
             case Difference.SHOWN:
                 return f"{amount} ({_ends(self.interval).replace(' to ', '-')})"
@@ -195,16 +194,6 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
         if most > WIDEST:
             return ""
         return f"about {rest}" if rest.startswith(f"{first} %") else f"between {words}"
-
-    @property
-    def brief(self) -> str:
-        """Next to its bar: ``256K: 3 % slower (95 %: 2 to 4)``, ``256K: 86 to 89 % of the link``."""
-        if self.is_disturbed:
-            return f"{self.size}: {self.disturbed or 'anything'} (disturbed)"
-        if self.compared is not None:
-            return f"{self.size}: {'depends on the workload' if self.depends else self.compared.words}"
-        parts = dict.fromkeys(f"{100 * part:.0f}" for part in (min(self.kept), max(self.kept)))
-        return f"{self.size}: {' to '.join(parts)} % of the link"
 
     @property
     def goodput_mb_s(self) -> float | None:
@@ -369,14 +358,6 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
             sentences.append(f"{others} other sizes and depths are in the table")
         words = " ".join(f"{each}." for each in (self.subject, *sentences))
         return words.replace("(95 %:", "(95 % interval:", 1)
-
-    @property
-    def whole(self) -> str:
-        """What is 100 % of its bars."""
-        if self.baseline:
-            return f"{self.baseline}, without protection"
-        is_link = all(loss.compared is None for loss in self.shown)
-        return "what the link can carry" if is_link else "the local disk"
 
     def _sentence(self, loss: Loss, *, is_first: bool) -> str:
         size = loss.size.replace("K", "K blocks")
@@ -726,6 +707,12 @@ def _amount(ratio: float, *, tenths: bool = False) -> str:
     if 99 < change < 100:
         return f"{min(change, 99.9):.1f}"
     return f"{change:.1f}" if tenths or 0.05 <= change < 0.95 else f"{change:.0f}"
+
+
+def signed(interval: tuple[float, float]) -> tuple[str, str]:
+    """The least and the most that is lost, in percent; below zero it is faster."""
+    least, most = (f"{'-' * (end > 1)}{_amount(end)}" for end in reversed(interval))
+    return least, most
 
 
 def _ends(interval: tuple[float, float]) -> str:

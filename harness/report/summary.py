@@ -35,6 +35,7 @@ from harness.report.conclusion import (
     bound,
     by_limit,
     ends,
+    signed,
 )
 from harness.results.columns import by_column
 from harness.results.measured import Measured
@@ -298,8 +299,8 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
             )
         ]
         words = f" The lab's own figures ({listed(lab, MOST)}) say nothing of such a link." if lab else ""
-        said_of = "; ".join(f"{', '.join(names)} {limit}" for limit, names in sizes.items())
-        return f"Limit: {said_of}.{words}"
+        said_of = "; ".join(f"{limit} at {' and '.join(names)}" for limit, names in sizes.items())
+        return f"Limited by {said_of}.{words}"
 
     def _doubts(self) -> Iterable[str]:
         """Which of these are not sure, and why."""
@@ -318,7 +319,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
             ]
             parts.append(f"{', '.join(said)} ({why})")
         if parts:
-            yield f"Less sure: {'; '.join(parts)}."
+            yield f"Less sure of {'; '.join(parts)}."
 
     def _hidden(self) -> str:
         """Up to which load a limit hides what protections cost."""
@@ -331,16 +332,18 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
             alone = hiding.found.cipher_mb_s
             at_most = f"at most {_rate(alone)} MB/s" if alone else "an unknown load"
             load = headroom.room(hiding.found) or at_most
+            full = "" if parts else "a core is full at "
             of_size = f" of {hiding.size}" if len(sizes) > 1 or not parts else ""
             over = f" over {row.carrier}" if len(carriers) > 1 else ""
-            parts.append(f"{row.protection}{over} at {load}{of_size}")
+            parts.append(f"{row.protection}{over} ({full}{load}{of_size})")
         cell, room = found[0][1].cell, found[0][1].found
         how = headroom.remedy(cell.evidence, cell.verdict.limited_by, room)
         limits = dict.fromkeys(
             hiding.cell.verdict.limited_by.rule.words(hiding.cell.evidence) for _, hiding in found
         )
-        begin = f"{capital(' or '.join(limits))} hides what protection costs until a core is full"
-        return f"{begin}: {', '.join(parts)}{f' ({how})' * bool(how)}."
+        begin = f"{capital(' or '.join(limits))} hides the work for"
+        end = f"; {how} shows it" if how else ""
+        return f"{begin} {', '.join(parts)}{end}."
 
     def _help(self) -> str:
         """Forecasts of one workload for all rows that have one, and of others for the rest."""
@@ -372,7 +375,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     def _left_out(self) -> Iterable[str]:
         whys: Mapping[str, list[str]] = {
-            "other programs disturbed them": [
+            "disturbed by other programs": [
                 f"{row.name} {workload}" for row in self.rows for workload in row.conclusion.disturbed
             ],
             "the lab limits there, not the link that it imitates": [
@@ -460,7 +463,8 @@ def _most(loss: Loss) -> str:
 
 def _cost(loss: Loss) -> str:
     if loss.is_disturbed:
-        return f"{loss.disturbed.removesuffix(' slower') or 'an unknown part'} (disturbed)"
+        least, most = signed((min(loss.kept), max(loss.kept)))
+        return f"{least} to {most} % (disturbed)" if loss.disturbed else "an unknown part (disturbed)"
     if loss.compared is None:
         return ""
     if loss.depends:
@@ -478,13 +482,13 @@ def _doubted(loss: Loss | None) -> Iterable[str]:
     ]
     if known:
         least = max(known, key=lambda verdict: list(Confidence).index(verdict.confidence))
-        yield f"{least.confidence}: {least.unsure}"
+        yield f"confidence {least.confidence}: {least.unsure}"
 
 
 def _lift(cell: Explained, change: Change) -> str:
-    """``24.1 to 75.5-112``"""
+    """``from 24.1 to 75.5-112``"""
     least, most = (cell.rate(time_ns) or 0.0 for time_ns in (change.most_ns, change.least_ns))
-    return f"{_rate(cell.mb_s or 0.0)} to {_range([least, most])}"
+    return f"from {_rate(cell.mb_s or 0.0)} to {_range([least, most])}"
 
 
 def _rate(value: float, digits: int = 3) -> str:

@@ -70,8 +70,8 @@ def test_of_a_default_run_it_is_a_table_and_a_few_lines() -> None:
     words = joined(lines)
     assert "median of 8 samples of 0.4 s, from the slowest to the fastest of 4 workloads" in words
     assert "IPsec aes128gcm16 costs (95 % interval): wired 2 % (2-3) at 256K, 4 % (4-5) at 4K; wifi" in words
-    assert "Limit: 256K the link's rate; 4K the round trip." in words
-    assert "Less sure: wifi+IPsec 256K (low: its cipher alone took longer than all that IPsec adds)." in words
+    assert "Limited by the link's rate at 256K; the round trip at 4K." in words
+    assert "Less sure of wifi+IPsec 256K (confidence low: its cipher, timed by itself, took longer" in words
     # Each column has the same forecast.
     (forecast,) = re.findall(r"Would help .*", words)
     assert forecast.count("rand-read-4k") == 1 and "seq" not in forecast
@@ -109,7 +109,7 @@ def test_what_applies_has_a_line_each() -> None:
         (
             [spoilt(each, 0.2) for each in whole],
             None,
-            "aes128gcm16 costs: wired between 88 and 94 % (disturbed)",
+            "aes128gcm16 costs: wired 88 to 94 % (disturbed)",
         ),
         ([spoilt(each) for each in whole], None, "an unknown part (disturbed) at 256K"),
         (
@@ -143,7 +143,10 @@ def test_a_link_of_an_unknown_rate_has_no_bound_and_says_why() -> None:
 
 def test_the_lab_s_own_figures_are_named() -> None:
     words = joined(of(columns(), limited_by=Limit.LAB))
-    assert "Limit: 256K the lab itself. The lab's own figures (wired) say nothing of such a link." in words
+    assert (
+        "Limited by the lab itself at 256K. The lab's own figures (wired) say nothing of such a link."
+        in words
+    )
     assert "No answer on wired+null-sha256, wired+aes128gcm16: the lab itself limited" in words
 
 

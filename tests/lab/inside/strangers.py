@@ -178,7 +178,12 @@ def doctored() -> None:
         harness("doctor", "--portal=192.0.2.3", status=2, says=nobody)
         # As behind a firewall that drops: nothing is refused, and nothing comes back.
         sh("ip", "neigh", "replace", "192.0.2.9", "lladdr", "02:00:00:00:00:99", "dev", "nic0")
-        harness(*RUN, "--portal=192.0.2.9", status=2, says=("nobody answers at 192.0.2.9", "nothing answered within"))
+        harness(
+            *RUN,
+            "--portal=192.0.2.9",
+            status=2,
+            says=("nobody answers at 192.0.2.9", "nothing answered within"),
+        )
         sh("ip", "neigh", "del", "192.0.2.9", "dev", "nic0")
     remove()
     make("wants", chap=SECRET)

@@ -11,7 +11,7 @@ HEADINGS = ("price of", "for each", "at", "first", "second", "second/first", "")
 def of_lists(a: PriceList, b: PriceList) -> tuple[list[list[str]], str]:
     """A line of a table for each price of either, in ns, and what all of them say."""
     of_each = [{(price.at, price.operation): price for price in found.prices} for found in (a, b)]
-    table, ratios, apart = [], [], 0
+    table, factors, apart = [], [], 0
     for key in dict.fromkeys([*of_each[0], *of_each[1]]):
         first, second = (found.get(key) for found in of_each)
         at, operation = key
@@ -21,15 +21,14 @@ def of_lists(a: PriceList, b: PriceList) -> tuple[list[list[str]], str]:
             differ = first.high < second.low or second.high < first.low
             apart += differ
             if first.ns and second.ns:
-                ratios.append(second.ns / first.ns)
-                row[5] = f"{ratios[-1]:.2f}"
+                row[5] = f"{second.ns / first.ns:.2f}"
+                factors.append(max(first.ns, second.ns) / min(first.ns, second.ns))
             row[6] = "differ" if differ else ""
         table.append(row)
     both = sum(key in of_each[1] for key in of_each[0])
     words = f"{both - apart} of {both} prices agree: their 90 % intervals overlap."
-    if ratios:
-        off = stats.median([max(ratio, 1 / ratio) for ratio in ratios])
-        words += f" The middle one of those above 0 differs by a factor of {off:.2f}."
+    if factors:
+        words += f" The middle one of those above 0 differs by a factor of {stats.median(factors):.2f}."
     return table, words
 
 

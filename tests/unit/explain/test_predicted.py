@@ -140,6 +140,9 @@ def test_lists_without_an_end_are_refused_and_those_of_a_busy_machine_doubted() 
     assert said.startswith(f"{len(lines)} of {len(lines)} prices agree") and "1.05" in said
     lines, said = compared.of_lists(a, price_list(scale=2.0))
     assert said.startswith("0 of") and all(line[6] == "differ" for line in lines)
+    least, most = price_list(scale=1e-320), price_list(scale=1e5)
+    for two in ((most, least), (least, most)):
+        assert "a factor of" in compared.of_lists(*two)[1], "a price next to nothing"
     lines, said = compared.of_lists(a, price_list(()))
     assert said.startswith("0 of 0") and all(line[4] == "" for line in lines)
 

@@ -89,7 +89,7 @@ _BYTES_OR_BITS = re.compile(rf"([kKMGTmgt]?)(i?)((?:[bB]it|[bB]yte)s?|[bB])({_PE
 _IOPS = re.compile(r"([kKM]?)\s*(?:iops|ios?/s(?:ec)?|io/s)", re.IGNORECASE)
 _POWERS = " kmgt"
 _SIZE = re.compile(r"(?:\bqd\s*)?([0-9][0-9.]*)\s*([kmgt]?)(?:i?b(?:ytes?)?)?", re.IGNORECASE)
-_LARGEST = 1e18
+_SMALLEST, _LARGEST = 1e-18, 1e18
 
 
 def _wrong(what: str, expected: str, found: str, hint: str) -> UsageError:
@@ -98,7 +98,7 @@ def _wrong(what: str, expected: str, found: str, hint: str) -> UsageError:
 
 def number(text: str, what: str) -> tuple[float, float, str]:
     """The number that ``text`` begins with, one step of its last digit, and what follows. UsageError for any
-    that is not above 0 and finite."""
+    that is not above 0 and finite, or that is so near to either that no quotient is a number."""
     if between := _RANGE.fullmatch(text.strip()):
         # The middle, as uncertain as the range is wide.
         (low, *_), (high, *_) = number(between[1], what), number(between[2], what)
@@ -117,7 +117,7 @@ def number(text: str, what: str) -> tuple[float, float, str]:
         value = float(digits)
     except ValueError:
         value = math.nan
-    if found is None or not 0 < value <= _LARGEST:
+    if found is None or not _SMALLEST <= value <= _LARGEST:
         hint = 'try "1.8 Gbit/s", "110 MB/s", "0.2 ms" or "95 %"'
         raise _wrong(what, "a number above 0 with its unit", text, hint)
     mantissa, _, exponent = digits.lower().partition("e")

@@ -81,6 +81,7 @@ def test_what_is_no_figure_is_refused_in_a_sentence() -> None:
         ("throughput", ["100 mb/s"], "bits or bytes"),
         ("throughput", ["1,234 MB/s"], "1234 or 1.234"),
         ("throughput", [["1 MB/s"], True], "a text or a number below"),
+        ("throughput", ["1e-320 MB/s"], "a number above 0 with its unit"),
         ("throughput", ["1 MB/s\x1b[2J"], "visible"),
         ("round_trip", [5], "a time with its unit"),
         ("round_trip", ["-1 ms"], "above 0"),

@@ -27,19 +27,19 @@ look() {
 }
 """
 _LOOK_ONCE = f'{_LOOK}command -v iw >/dev/null || exit 127; look "$1"; exit 0'
+INTERVAL_S = 1
+"""Time between two of iw's reports."""
+
 # A report is printed as a whole, so that the end does not cut one; the trap ends a sleep at once.
 _LOOK_ON = f"""\
 {_LOOK}trap 'kill $pause 2>/dev/null; exit 0' TERM
 while :; do
-    sleep 1 & pause=$!
+    sleep {INTERVAL_S} & pause=$!
     wait $pause
     text=$(look "$1")
     printf '%s\\n' "$text"
 done
 """
-
-INTERVAL_S = 1.0
-"""Time between two of its reports."""
 
 RATE_CHANGE = 1.25
 """A bit rate that varied by this factor or more is worth a warning; one MCS makes a factor of 1.1 to 2."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 from pathlib import Path
@@ -189,10 +190,21 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_s: float, *, is_ver
     if outcome.disturbed and made.retries:
         again = planned.resume_command(made, str(folder.path))
         tell(f"measure them again on a quieter machine: {again}")
+    if outcome.disturbed and made.traits.boots_one_kernel and _can_simulate():
+        tell("what link and protocols take, which nothing disturbs: the same with --virtual-time")
     name = shlex.quote(str(folder.path))
     tell(f"a page to look at: {page}")
     tell(f"the table again: harness table {name}; where the time goes: harness explain {name}")
     return outcome.exit_code
+
+
+def _can_simulate() -> bool:
+    """Whether the kernel has been built that virtual time needs."""
+    from harness.testbeds.lab.kernels import kernel
+
+    with contextlib.suppress(HarnessError):
+        return kernel.cached(kernel.recipe()) is not None
+    return False
 
 
 def _print_table(folder: RunFolder) -> None:

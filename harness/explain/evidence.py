@@ -130,8 +130,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     so a resource is full with one I/O already. ``is_random``: the blocks lie in no order. ``first_ns`` is the
     time in the first repeat, if all others took far less.
 
-    ``missing`` says what is unknown, and what would tell. If ``is_disturbed``, nothing else is known
-    but the size of the blocks and the depth.
+    ``missing`` says what is unknown, and what would tell. If ``is_disturbed``, no figure of the cell counts
+    but ``at_most_ns``: so long an I/O took next to other programs, and without them it takes less. Besides
+    that is known what the link's plan says.
     """
 
     key: ColumnKey
@@ -165,6 +166,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     ipsec_itself_ns: float | None = None
     missing: tuple[str, ...] = ()
     is_disturbed: bool = False
+    at_most_ns: float | None = None
     is_emulated: bool = False
     emulation_ns: Span | None = None
     lost_packets: LostPackets | None = None
@@ -328,14 +330,13 @@ class _ColumnOf:
         if good:
             return _CellOf(self, name, good).evidence(bare)
         disturbed = disturbance.summary(self.samples[self.key][name])
-        counted = disturbance.counting(self.samples[self.key][name])
-        return msgspec.structs.replace(
+        bare = msgspec.structs.replace(
             bare,
-            block_bytes=counted[0].workload.block_bytes if counted else None,
-            depth=self.depth(name, counted[0])[0] if counted else None,
             missing=(disturbed or "no repeat of this cell gave a figure",),
             is_disturbed=bool(disturbed),
         )
+        counted = with_time(disturbance.counting(self.samples[self.key][name]))
+        return _CellOf(self, name, counted).planned(bare) if counted else bare
 
     def depth(self, name: str, record: Record) -> tuple[int | None, list[str]]:
         """How many I/Os are in flight, and why that is unknown."""
@@ -422,6 +423,22 @@ class _CellOf:
             said = [self.link.rate_bit_s, *(record.link_rate_bit_s for record in self.good)]
             rate_bit_s = min((rate for rate in said if rate), default=None)
             self.link = path.measured_link(self.link, self.rtt_ns, rate_bit_s)
+
+    def planned(self, bare: Evidence) -> Evidence:
+        """What the link's plan says, and what a disturbed cell's figures leave of it."""
+        depth, _ = self.of.depth(self.name, self.record)
+        goodput_mb_s, bound = self._most(depth)
+        return msgspec.structs.replace(
+            bare,
+            direction=self.direction,
+            block_bytes=self.block_bytes,
+            depth=depth,
+            path=self.demands(),
+            rate_bit_s=self.link.rate_bit_s if self.link is not None else None,
+            goodput_mb_s=goodput_mb_s,
+            bound=bound,
+            at_most_ns=times(self.good).mid,
+        )
 
     def evidence(self, bare: Evidence) -> Evidence:
         of, record, is_virtual = self.of, self.record, self.of.key.setting.is_virtual
@@ -667,9 +684,14 @@ def unknown_rate(streams_mb_s: Mapping[IoDirection, float]) -> str:
 
 def measured(records: Sequence[Record]) -> list[Record]:
     """The records whose I/Os took some time and that were not disturbed."""
+    return with_time(disturbance.quiet(records))
+
+
+def with_time(records: Sequence[Record]) -> list[Record]:
+    """Those whose I/Os took some time."""
     return [
         record
-        for record in disturbance.quiet(records)
+        for record in records
         if any(io is not None and io.ios and io.runtime_ns for io in (record.read, record.write))
     ]
 

@@ -52,7 +52,7 @@ class PrintedVerdict(TypedDict):
     costs, up to which load; null if it does not. ``implementation_ns`` is the time beyond the digital
     twin's. ``ipsec_itself_ns`` is how much longer the twin takes with IPsec. ``cipher_ns`` is the time of
     the stand-alone ciphers. ``missing`` says what is unknown, and what would tell. If ``is_disturbed``,
-    other programs spoiled all of its repeats.
+    other programs spoiled all of its repeats, and it moves ``at_least_mb_s`` without them.
     """
 
     workload: str
@@ -72,6 +72,7 @@ class PrintedVerdict(TypedDict):
     depth: int | None
     repeats: int
     mb_s: float | None
+    at_least_mb_s: float | None
     goodput_mb_s: float | None
     stream_mb_s: float | None
     one_at_a_time_mb_s: float | None

@@ -50,6 +50,11 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
         return self.rate(self.evidence.time_ns.mid if self.evidence.time_ns else None)
 
     @property
+    def at_least_mb_s(self) -> float | None:
+        """What a disturbed cell moves at least; None of others."""
+        return self.rate(self.evidence.at_most_ns)
+
+    @property
     def lift(self) -> str:
         """``from 22.3 to between 58 and 66 MB/s``, with the change that would help; "" if that is unknown."""
         change = self.verdict.change
@@ -276,6 +281,7 @@ def _plain(cell: Explained) -> PrintedVerdict:
         "doubt": verdict.doubt or None,
         "sentence": sentence(cell),
         "mb_s": cell.mb_s,
+        "at_least_mb_s": cell.at_least_mb_s,
         "time_ns": time_ns and PrintedTime(low=time_ns.low, median=time_ns.mid, high=time_ns.high),
         "change": _change(cell),
         "implementation_ns": evidence.twin_ns,

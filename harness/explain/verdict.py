@@ -21,6 +21,7 @@ from harness.explain.evidence import Evidence
 from harness.explain.headroom import Headroom
 from harness.explain.limits import Limit
 from harness.explain.remedy import Chances, Change
+from harness.explain.span import exact
 from harness.explain.waterfall import Reading
 
 NEAR = 0.7
@@ -33,6 +34,9 @@ IMPOSSIBLE = 1.1
 MOST = 0.9
 """Of a target that was not watched, or a link of an unknown rate: what limits is sure if it takes at least so
 much of the time."""
+
+MOST_OF = 0.52
+"""What takes more than this part of the time is its largest part, for all that the path's model may err."""
 
 DRAWS = 200
 SURE = 0.95
@@ -91,6 +95,8 @@ CORE = "core"
 
 def judge(evidence: Evidence) -> Verdict:
     """The verdict on a cell; ``unknown`` with the reason if evidence is missing or too uncertain."""
+    if evidence.at_most_ns is not None:
+        return _of_disturbed(evidence, evidence.at_most_ns)
     guess = waterfall.best_guess(evidence)
     if guess is None or evidence.direction is None or evidence.block_bytes is None:
         reason = "; ".join(evidence.missing) or "the cell has no figure"
@@ -164,6 +170,25 @@ def _of_device(evidence: Evidence, guess: Reading) -> Verdict:
         holds=1.0,
         whole_ns=whole_ns,
         waterfall_ns={"device": whole_ns, "rest": 0},
+    )
+
+
+def _of_disturbed(evidence: Evidence, at_most_ns: float) -> Verdict:
+    """The limit that no other program changes: what of the link takes more than half of a time that can only
+    be too long, or at depths above 1 keeps it busy."""
+    found = msgspec.structs.replace(evidence, time_ns=exact(at_most_ns), is_disturbed=False, at_most_ns=None)
+    guess = waterfall.best_guess(found)
+    limit, share = _limit(guess) if guess is not None and guess.path is not None else (Limit.UNKNOWN, 0.0)
+    if not limit.rule.is_of_link or share < MOST_OF:
+        return Verdict(
+            limited_by=Limit.UNKNOWN, confidence=Confidence.NONE, reason="; ".join(evidence.missing)
+        )
+    return Verdict(
+        limited_by=limit,
+        confidence=Confidence.HIGH,
+        reason=f"at least {share:.0%} of the time, though other programs made it longer",
+        share=share,
+        detail=limit.rule.detail(evidence),
     )
 
 

@@ -7,19 +7,22 @@ column with protection is compared with the same link and transport without it.
 A comparison is of all cells together that have blocks of one size and one depth: in each block of
 the run, the median of their ratios. These have a 95 % interval, since blocks were measured one after another
 and cells of one block share its noise. A cell whose own interval lies wholly outside that one is given
-by itself; if half of them do, each is. Of disturbed figures only bounds are given: between which two the loss
-would be if no other program had taken anything (``disturbance.undisturbed``). A figure that is the lab's own
-is no part of an answer about a protection.
+by itself; if half of them do, each is. Disturbed figures are compared within each round (``duet``). Where
+that says nothing, bounds are given: between which two the loss would be if no other program had taken
+anything (``disturbance.undisturbed``). A figure that is the lab's own is no part of an answer about a
+protection.
 """
 
 from __future__ import annotations
 
 import collections
+import math
 from collections.abc import Sequence
 
 import msgspec
 
-from harness.analysis import stats
+from harness.analysis import duet, stats
+from harness.analysis.duet import Duet
 from harness.analysis.stats import MARGIN, Difference
 from harness.explain import headroom
 from harness.explain.headroom import Headroom
@@ -151,9 +154,10 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     """The cells of a column that have blocks of one size (None: of several) at one depth (None: unknown).
 
     ``kept`` are the parts that they have, in the table's order: of the same link without protection, of the
-    local disk, or of the link's goodput (1, if that is unknown). Or it has the bounds of all of them, if
-    ``is_disturbed``. ``compared`` is that of all cells together, ``apart`` that of those cells which differ
-    from the others, by workload: all of them, if half do.
+    local disk, or of the link's goodput (1, if that is unknown). If ``is_disturbed``, it has both ends of
+    ``duet``, or the bounds of all cells, or nothing. ``compared`` is that of all cells together, ``apart``
+    that of those cells which differ from the others, by workload: all of them, if half do. ``duet`` is that
+    of disturbed cells, within each round.
     """
 
     block_bytes: int | None
@@ -163,6 +167,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     compared: ThroughputRatio | None = None
     apart: tuple[tuple[str, ThroughputRatio], ...] = ()
     is_disturbed: bool = False
+    duet: Duet | None = None
 
     @property
     def group(self) -> Group:
@@ -188,11 +193,11 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def disturbed(self) -> str:
         """``between 31 and 52 % slower``; empty if it may be anything."""
-        least, most = min(self.kept), max(self.kept)
-        words = _between((least, most), "and")
-        first, _, rest = words.partition(" and ")
+        least, most = min(self.kept, default=0.0), max(self.kept, default=math.inf)
         if most > WIDEST:
             return ""
+        words = _between((least, most), "and")
+        first, _, rest = words.partition(" and ")
         return f"about {rest}" if rest.startswith(f"{first} %") else f"between {words}"
 
     @property
@@ -223,7 +228,8 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_waiting(self) -> bool:
         """Whether one request at a time waits rather than transfers, so that the link's rate says nothing."""
-        found, alone = self.mb_s, self.alone_mb_s
+        found = self.mb_s or [rate for cell in self.cells if (rate := cell.at_least_mb_s) is not None]
+        alone = self.alone_mb_s
         if not found or not alone:
             return False
         # Where the rate is not known, the transfer is not in that bound.
@@ -266,7 +272,9 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_part(self) -> bool:
         """Whether what was kept is a part of something that is known."""
-        return self.is_disturbed or self.compared is not None or self.goodput_mb_s is not None
+        if self.is_disturbed:
+            return bool(self.kept)
+        return self.compared is not None or self.goodput_mb_s is not None
 
     @property
     def is_nearly_full(self) -> bool:
@@ -479,10 +487,9 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Conclusion]:
                 left_out.append(row.workload)
             elif kept is not None and not cell.is_disturbed:
                 clean.setdefault(group, []).append(_Held(cell, explained, (kept,)))
-            elif cell.bounds is not None and is_disturbed and (is_protected or not column.is_memory):
-                bounded.setdefault(group, []).append(_Held(cell, explained, cell.bounds))
-                disturbed[row.workload] = group
-            elif cell.is_disturbed:
+            elif cell.is_disturbed or (cell.bounds is not None and is_disturbed):
+                bounds = cell.bounds if is_protected or not column.is_memory else None
+                bounded.setdefault(group, []).append(_Held(cell, explained, bounds or ()))
                 disturbed[row.workload] = group
         is_compared = is_protected or not column.is_memory
         sentences = [_loss(group, held, is_compared=is_compared) for group, held in clean.items()]
@@ -551,10 +558,14 @@ def _hiding(losses: Sequence[Loss]) -> Hiding | None:
 def _loss(group: Group, found: Sequence[_Held], *, is_compared: bool, is_disturbed: bool = False) -> Loss:
     size, depth = group
     compared = _compared(found) if is_compared and not is_disturbed else None
+    pairs = [pair for held in found for pair in held.cell.pairs] if is_compared and is_disturbed else []
+    alike = duet.compare(pairs)
+    parts = [part for held in found for part in held.kept]
     return Loss(
         block_bytes=size,
         depth=depth,
-        kept=tuple(part for held in found for part in held.kept),
+        kept=alike.interval if alike is not None and alike.is_stated else tuple(parts),
+        duet=alike,
         cells=tuple(held.explained for held in found),
         compared=compared,
         apart=_apart(found, compared) if compared is not None else (),

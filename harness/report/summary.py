@@ -10,11 +10,13 @@ where there is any.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from harness.analysis import stats
+from harness.analysis.duet import Duet
 from harness.explain import headroom
 from harness.explain.limits import Limit
 from harness.explain.remedy import Change
@@ -32,6 +34,7 @@ from harness.report.conclusion import (
     Conclusion,
     Group,
     Loss,
+    ThroughputRatio,
     bound,
     by_limit,
     ends,
@@ -42,6 +45,12 @@ from harness.results.measured import Measured
 
 MOST_FORECASTS = 6
 """Of more columns, those without protection have forecasts."""
+
+MOST_ROUNDS = 500
+"""Who needs more of them needs a quieter machine."""
+
+BROADEST = 0.5
+"""Bounds of a loss that are further apart say nothing."""
 
 GAP = "  "
 """Between two columns of the table; two of it are between two sizes."""
@@ -194,8 +203,8 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         return f"{capital(setting.name)}: {', '.join(part.rstrip('.') for part in parts)}."
 
     def table(self, width: int) -> list[str]:
-        """The rows, and what their figures are; nothing if all are disturbed."""
-        if not self.cells:
+        """The rows, and what their figures are; nothing without any."""
+        if not self.rows:
             return []
         names = ["", "", *(row.title for row in self.rows)]
         blocks = [self._columns(group) for group in self.groups]
@@ -226,23 +235,27 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     def _legend(self) -> str:
         """What the figures are."""
-        ok = [record for record in self.records if record.status is Status.OK and record.fio_ns]
-        repeats = sorted({cell.evidence.repeats for cell in self.cells})
+        ok = [record for record in self.records if record.status is Status.OK]
+        fio_ns = [record.fio_ns for record in ok if record.fio_ns]
+        counts = Counter((record.column, record.workload.name) for record in ok)
+        repeats = sorted({cell.evidence.repeats for cell in self.cells} or {*counts.values()} or {1})
         count = " to ".join(dict.fromkeys(map(str, (repeats[0], repeats[-1]))))
         samples = "one sample" if repeats == [1] else f"median of {count} samples"
-        time = f" of {stats.median([record.fio_ns for record in ok]) / 1e9:.2g} s" if ok else ""
-        losses = [loss for row in self.rows for group in self.groups if (loss := row.clean(group))]
+        time = f" of {stats.median(fio_ns) / 1e9:.2g} s" if fio_ns else ""
+        losses = [loss for row in self.rows for group in self.groups if (loss := row.loss(group))]
         most = max(len(loss.cells) for loss in losses)
         several = f", from the slowest to the fastest of {most} workloads" if most > 1 else ""
         has_bound = any(_most(loss) for loss in losses)
         is_alone = any("(" in _most(loss) for loss in losses)
         brackets = " (in brackets: one request at a time)" if is_alone else ""
         bound = f" max: what the link can carry{brackets}." if has_bound else ""
-        return f"MB/s: {samples}{time}{several}.{bound}"
+        above = " >: at least, as other programs took a part." if any(map(_is_floor, losses)) else ""
+        return f"MB/s: {samples}{time}{several}.{above}{bound}"
 
     def sentences(self) -> Iterable[str]:
         """What follows, the most important first."""
         yield from self._costs()
+        yield from self._rounds()
         yield self._limits()
         yield from self._doubts()
         yield self._hidden()
@@ -273,13 +286,37 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         if any("unclear" in cost for paths in of.values() for costs in paths.values() for cost in costs):
             yield "Unclear: too few repeats to tell (minus is faster); more --repeats would."
 
+    def _rounds(self) -> Iterable[str]:
+        """Of disturbed figures: what they rest on, what would tell more, and of which nothing can be said."""
+        found = [
+            (f"{row.name} {self.size(group)}", loss.duet)
+            for row in self.rows
+            for group in self.groups
+            if (loss := row.loss(group)) and loss.duet is not None
+        ]
+        rounds = len({(record.run_id, record.repeat) for record in self.records})
+        round_s = sum(record.wall_ns for record in self.records) / 1e9 / max(1, rounds)
+        more = max((_more(each, rounds) for _, each in found if not each.is_full), default=0)
+        if any(each.is_stated for _, each in found):
+            yield "~: measured beside other programs, and compared within each round (95 % interval)."
+        if rounds / 4 < more <= MOST_ROUNDS:
+            minutes = math.ceil(more * round_s / 60)
+            yield f"{more} more rounds would tell to within {100 * stats.MARGIN:.0f} % ({minutes} min)."
+        elif more > MOST_ROUNDS:
+            yield "More rounds would not tell: a quieter machine would."
+        if full := [name for name, each in found if each.is_full]:
+            yield (
+                f"What {listed(full, MOST)} costs cannot be said here: the core is full, and so the load may "
+                "make processor work the limit."
+            )
+
     def _limits(self) -> str:
         """What limits, for each size: of all rows together, if that is the same."""
         sizes: dict[str, list[str]] = {}
         for group in self.groups:
             of: dict[str, list[str]] = {}
             for row in self.rows:
-                if loss := row.clean(group):
+                if loss := row.loss(group):
                     of.setdefault(by_limit(loss.cells), []).append(row.name)
             said = [
                 f"{limit} ({listed(names, MOST)})" if len(of) > 1 else limit for limit, names in of.items()
@@ -438,18 +475,23 @@ def _figures(loss: Loss | None) -> dict[str, str]:
     """What a row shows of one size of blocks, by the headings."""
     if loss is None:
         return {"MB/s": "-"}
-    if loss.is_disturbed:
-        return {"MB/s": "disturbed"}
-    rates = [cell.mb_s for cell in loss.cells if cell.mb_s is not None]
+    rates = [rate for cell in loss.cells if (rate := cell.mb_s or cell.at_least_mb_s) is not None]
     if not rates:
         return {"MB/s": "-"}
-    found = {"MB/s": _range(rates), "max": _most(loss)}
+    found = {"MB/s": f"{'>' * _is_floor(loss)}{_range(rates)}", "max": _most(loss)}
+    if _is_floor(loss):
+        return found
     if loss.block_bytes is not None and loss.block_bytes < LARGE_BYTES:
         found["IOPS"] = _range([1e6 * rate / loss.block_bytes for rate in rates])
         if loss.depth is not None:
             # Little's law: so long is each of them in flight.
             found["ms"] = _range([loss.depth * loss.block_bytes / rate / 1e3 for rate in rates], digits=2)
     return found
+
+
+def _is_floor(loss: Loss) -> bool:
+    """Whether its figures are what it moves at least."""
+    return any(cell.at_least_mb_s for cell in loss.cells)
 
 
 def _most(loss: Loss) -> str:
@@ -463,14 +505,24 @@ def _most(loss: Loss) -> str:
 
 def _cost(loss: Loss) -> str:
     if loss.is_disturbed:
-        least, most = signed((min(loss.kept), max(loss.kept)))
-        return f"{least} to {most} % (disturbed)" if loss.disturbed else "an unknown part (disturbed)"
+        if loss.duet is not None and loss.duet.is_stated:
+            found = ThroughputRatio(ratio=loss.duet.ratio, interval=loss.duet.interval)
+            return f"~{found.brief}" if found.is_reported else f"at most ~{signed(loss.duet.interval)[1]} %"
+        if loss.disturbed and max(loss.kept) - min(loss.kept) < BROADEST:
+            least, most = signed((min(loss.kept), max(loss.kept)))
+            return f"{least} to {most} % (disturbed)"
+        return "an unknown part (disturbed)" if loss.duet is None and loss.kept else ""
     if loss.compared is None:
         return ""
     if loss.depends:
         return " and ".join(f"{found.brief} ({workload})" for workload, found in loss.apart)
     apart = [f"{workload} alone {found.brief}" for workload, found in loss.apart]
     return " but ".join((loss.compared.brief, *apart))
+
+
+def _more(found: Duet, rounds: int) -> int:
+    """How many rounds more would tell the loss to within ``stats.MARGIN``."""
+    return math.ceil(rounds * found.pairs_needed() / found.n) - rounds
 
 
 def _doubted(loss: Loss | None) -> Iterable[str]:

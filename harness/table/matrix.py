@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from harness.analysis import disturbance, shape, stats
+from harness.analysis import disturbance, duet, shape, stats
 from harness.model import (
     DEFAULT_TRANSPORT,
     LINK_LOCAL,
@@ -191,6 +191,11 @@ def _cell(
         cause=disturbance.cause(worst) if worst is not None and is_disturbed else "",
         is_lab_limited=is_lab_limited,
         blocks=blocks,
+        samples={
+            (record.run_id, record.repeat): duet.Sample.of(value, record)
+            for record in records
+            if record.status is Status.OK and (value := read(record))
+        },
         runs=tuple(dict.fromkeys(record.run_id for record in records)),
         reasons=reasons,
         warnings=(
@@ -250,6 +255,7 @@ def _with_ratios(
             ),
             within_blocks=_within_blocks(cell, baseline),
             bounds=_bounds(cell, baseline) if is_rate else None,
+            pairs=_pairs(cell, baseline) if is_rate else (),
         )
 
 
@@ -292,6 +298,17 @@ def _bounds(cell: TableCell, baseline: TableCell | None) -> tuple[float, float] 
     low = stats.median([of[block][0] / to[block][1] for block in common])
     high = stats.median([of[block][1] / to[block][0] for block in common])
     return (low, high) if low and math.isfinite(high) else None
+
+
+def _pairs(cell: TableCell, baseline: TableCell | None) -> tuple[duet.Pair, ...]:
+    """All repeats of each block that has both, where one of the two cells is disturbed."""
+    if baseline is None or not (cell.is_disturbed or baseline.is_disturbed):
+        return ()
+    return tuple(
+        (sample, baseline.samples[block])
+        for block, sample in cell.samples.items()
+        if block in baseline.samples
+    )
 
 
 def with_reference(table: Table, reference: Reference) -> Table:

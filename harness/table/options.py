@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from harness.analysis.duet import Pair, Sample
 from harness.analysis.stats import Difference
 from harness.model import Column, Setting, Status
 from harness.model.choices import Choice
@@ -94,7 +95,8 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     ``stats.difference`` says about them. ``within_blocks`` are these ratios: to the same link without
     protection or, in a column without any, to the local disk. ``blocks`` are the values behind the cell's,
     each with the most that it would be undisturbed. ``cause`` says who disturbed it; instead of a ratio it
-    then has ``bounds``, between which two that of ``within_blocks`` would be undisturbed. ``mark`` is the
+    then has ``bounds``, between which two that of ``within_blocks`` would be undisturbed, and ``pairs``, the
+    samples of both in each block. ``samples`` are all that are ok, disturbed or not. ``mark`` is the
     number of the cell's footnote.
     """
 
@@ -111,6 +113,8 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     blocks: Mapping[Block, tuple[float, float]] = {}
     within_blocks: Mapping[Block, float] = {}
     bounds: tuple[float, float] | None = None
+    samples: Mapping[Block, Sample] = {}
+    pairs: tuple[Pair, ...] = ()
     proof: dict[str, int | None] | None = None
     disturbed: float | None = None
     is_disturbed: bool = False

@@ -76,7 +76,7 @@ def stated(found: report.LoadedResults) -> Costs:
     made: Costs = {}
     for answer in found.answers:
         for loss in answer.losses if answer.baseline else ():
-            if loss.compared is not None:
+            if loss.compared is not None and loss.compared.interval is not None:
                 made[loss.block_bytes] = loss.compared
             elif loss.duet is not None and loss.duet.is_stated:
                 made[loss.block_bytes] = ThroughputRatio(ratio=loss.duet.ratio, interval=loss.duet.interval)
@@ -96,8 +96,9 @@ def scored(quiet: report.LoadedResults, runs: Sequence[report.LoadedResults]) ->
     """A line of the table: how much was stated of these runs, and how much of it holds."""
     known, limited = stated(quiet), limits(quiet)
     costs = [(known[size], ratio) for run in runs for size, ratio in stated(run).items()]
-    held = [low <= was.ratio <= high for was, ratio in costs for low, high in [ratio.interval or (0, 0)]]
-    widths = [high - low for _, ratio in costs for low, high in [ratio.interval or (0, 0)]]
+    intervals = [(was.ratio, *ratio.interval) for was, ratio in costs if ratio.interval is not None]
+    held = [low <= was <= high for was, low, high in intervals]
+    widths = [high - low for _, low, high in intervals]
     named = [(limited.get(cell), limit) for run in runs for cell, limit in limits(run).items()]
     wrong = sum(was is not None and was is not limit for was, limit in named)
     width = f"{100 * stats.median(widths):.0f} points" if widths else ""

@@ -156,8 +156,8 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     ``kept`` are the parts that they have, in the table's order: of the same link without protection, of the
     local disk, or of the link's goodput (1, if that is unknown). If ``is_disturbed``, it has both ends of
     ``duet``, or the bounds of all cells, or nothing. ``compared`` is that of all cells together, ``apart``
-    that of those cells which differ from the others, by workload: all of them, if half do. ``duet`` is that
-    of disturbed cells, within each round.
+    of those cells which differ from the others, by workload: all of them, if half do. ``duet`` is that of all
+    repeats, disturbed or not, within each round, where fewer than two undisturbed rounds are left.
     """
 
     block_bytes: int | None
@@ -558,13 +558,16 @@ def _hiding(losses: Sequence[Loss]) -> Hiding | None:
 def _loss(group: Group, found: Sequence[_Held], *, is_compared: bool, is_disturbed: bool = False) -> Loss:
     size, depth = group
     compared = _compared(found) if is_compared and not is_disturbed else None
-    pairs = [pair for held in found for pair in held.cell.pairs] if is_compared and is_disturbed else []
-    alike = duet.compare(pairs)
+    pairs = [pair for held in found for pair in held.cell.pairs] if is_compared else []
+    # Where two undisturbed pairs are left, they tell.
+    alike = duet.compare(pairs) if compared is None or compared.interval is None else None
+    if compared is not None and alike is not None and alike.is_stated:
+        compared = ThroughputRatio(ratio=alike.ratio, interval=alike.interval)
     parts = [part for held in found for part in held.kept]
     return Loss(
         block_bytes=size,
         depth=depth,
-        kept=alike.interval if alike is not None and alike.is_stated else tuple(parts),
+        kept=alike.interval if is_disturbed and alike is not None and alike.is_stated else tuple(parts),
         duet=alike,
         cells=tuple(held.explained for held in found),
         compared=compared,

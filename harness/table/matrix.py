@@ -301,14 +301,9 @@ def _bounds(cell: TableCell, baseline: TableCell | None) -> tuple[float, float] 
 
 
 def _pairs(cell: TableCell, baseline: TableCell | None) -> tuple[duet.Pair, ...]:
-    """All repeats of each block that has both, where one of the two cells is disturbed."""
-    if baseline is None or not (cell.is_disturbed or baseline.is_disturbed):
-        return ()
-    return tuple(
-        (sample, baseline.samples[block])
-        for block, sample in cell.samples.items()
-        if block in baseline.samples
-    )
+    """All repeats of each block that has both, disturbed or not."""
+    found = baseline.samples if baseline is not None else {}
+    return tuple((sample, found[block]) for block, sample in cell.samples.items() if block in found)
 
 
 def with_reference(table: Table, reference: Reference) -> Table:

@@ -95,9 +95,9 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     ``stats.difference`` says about them. ``within_blocks`` are these ratios: to the same link without
     protection or, in a column without any, to the local disk. ``blocks`` are the values behind the cell's,
     each with the most that it would be undisturbed. ``cause`` says who disturbed it; instead of a ratio it
-    then has ``bounds``, between which two that of ``within_blocks`` would be undisturbed, and ``pairs``, the
-    samples of both in each block. ``samples`` are all that are ok, disturbed or not. ``mark`` is the
-    number of the cell's footnote.
+    then has ``bounds``, between which two that of ``within_blocks`` would be undisturbed. ``samples`` are all
+    that are ok, disturbed or not, and ``pairs`` those of both in each block. ``mark`` is the number of the
+    cell's footnote.
     """
 
     status: Status

@@ -384,7 +384,7 @@ def kinds(found: Sequence[Cell]) -> Iterator[Kind]:
             p90_error=round(errors[min(len(errors) - 1, round(0.9 * len(errors)))], 4),
             half_width=round(stats.median([cell.half_width for cell in own]), 4),
             covered=round(sum(cell.is_covered for cell in own) / len(own), 4),
-            bounds_error=round(stats.median(bounds), 4) if bounds else -1.0,
+            bounds_error=round(stats.median(bounds), 4) if bounds else None,
             bounds_cells=len(bounds),
         )
 
@@ -400,7 +400,7 @@ def score(found: Sequence[Cell]) -> Score:
     columns = [cell.column for cell in found]
     return Score(
         measured="; ".join(words[1:] if not after else words[: 1 + bool(held)]),
-        machines=tuple(dict.fromkeys(cell.name for cell in found)),
+        price_lists=tuple(dict.fromkeys(cell.name for cell in found)),
         links=tuple(dict.fromkeys(column.link for column in columns)),
         protections=tuple(dict.fromkeys(name for column in columns for name in column.protection)),
         transports=tuple(dict.fromkeys(column.transport or "" for column in columns)),
@@ -421,7 +421,8 @@ def written(found: Score) -> str:
     head = "# How right predictions were (`harness predict --score`): by `python bench/predictions.py`.\n"
     lines = [f"{name} = {json.dumps(value)}" for name, value in data.items() if name != "kinds"]
     for kind in data["kinds"]:
-        lines += ["", "[[kinds]]", *(f"{name} = {json.dumps(value)}" for name, value in kind.items())]
+        known = {name: value for name, value in kind.items() if value is not None}
+        lines += ["", "[[kinds]]", *(f"{name} = {json.dumps(value)}" for name, value in known.items())]
     return head + "\n".join(lines) + "\n"
 
 

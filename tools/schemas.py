@@ -19,6 +19,7 @@ import msgspec
 
 from harness.explain.predicted import PrintedPrediction
 from harness.explain.printed import PrintedFigures, PrintedVerdicts
+from harness.explain.scored import Score
 from harness.explain.what_if import PrintedWhatIf
 from harness.model import Plan, Record
 from harness.results.probe_records import ProbeRecord
@@ -32,6 +33,7 @@ TYPES: Mapping[str, tuple[Any, str]] = {
     "plan": (Plan, "All that a run was to measure: plan.json"),
     "table": (PrintedTable, "What `harness table --format json` prints"),
     "predict": (PrintedPrediction, "What `harness predict --format json` prints"),
+    "predict-score": (Score, "What `harness predict --score --format json` prints"),
     "explain": (PrintedVerdicts, "What `harness explain --format json` prints"),
     "explain-figures": (PrintedFigures, "What `harness explain --figures FILE --format json` prints"),
     "what-if": (PrintedWhatIf, "What `harness explain` and `predict` print with --what-if --format json"),
@@ -40,16 +42,18 @@ TYPES: Mapping[str, tuple[Any, str]] = {
 
 
 def schema(name: str) -> dict[str, Any]:
-    """As JSON Schema 2020-12. Later versions may have more fields, so none is forbidden."""
+    """As JSON Schema 2020-12. Later versions may print more fields, so none of them is forbidden."""
     made, title = TYPES[name]
     found = msgspec.json.schema(made)
+    is_stored = made in (Plan, Record, ProbeRecord)
     for definition in found.get("$defs", {}).values():
+        if not is_stored:
+            definition.pop("additionalProperties", None)  # of a type that is also read from a file
         if "description" in definition:
             said = definition["description"] = _for_json(definition["description"])
             for field, about in definition.get("properties", {}).items():
                 if meaning := [each for each in _SENTENCE.split(said) if f"`{field}`" in each]:
                     about["description"] = " ".join(meaning)
-    is_stored = made in (Plan, Record, ProbeRecord)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,

@@ -66,7 +66,8 @@ def predict_command(
     """Say what a matrix would be, from price lists alone: predicted, with intervals, and never measured."""
     shape = PredictFormat(format)
     if score:
-        sys.stdout.write(scored.text(scored.load()) + "\n")
+        known = scored.load()
+        sys.stdout.write((as_json(known) if shape is PredictFormat.JSON else scored.text(known)) + "\n")
         return
     if machine is None:
         raise UsageError(

@@ -20,9 +20,10 @@ FILE = ("profiles", "predictions.toml")
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The cells that one thing limits, or all of them. Errors and widths are parts of what was measured:
-    ``half_width`` is the middle interval's, ``bounds_error`` that of the link's bounds alone (-1: they have
-    none)."""
+    """The cells that one thing ``limits``, or ``all`` of them. Errors and widths are parts of what was
+    measured, ``median_error`` and ``p90_error`` those of the cells. ``half_width`` is the middle interval's,
+    ``covered`` the part of the cells within their 90 %. ``bounds_error`` is the median of the link's bounds
+    alone, of the ``bounds_cells`` that have any (None: no cell)."""
 
     limits: str
     cells: Annotated[int, msgspec.Meta(ge=0)]
@@ -30,15 +31,20 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     p90_error: float
     half_width: float
     covered: float
-    bounds_error: float = -1.0
+    bounds_error: float | None = None
     bounds_cells: int = 0
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was scored: with which price lists, on which paths, at which depths and blocks."""
+    """What was scored.
+
+    ``measured`` says what that is, and ``price_lists`` are those that it was predicted from. It had these
+    ``links``, ``protections`` and ``transports``, and at most ``deepest`` I/Os in flight and blocks of
+    ``largest_block_bytes``. ``worst`` are the cells that were furthest off, ``kinds`` all by what limits.
+    """
 
     measured: str = ""
-    machines: tuple[str, ...] = ()
+    price_lists: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
     protections: tuple[str, ...] = ()
     transports: tuple[str, ...] = ()
@@ -75,7 +81,9 @@ def text(found: Score) -> str:
             format_percent(each.p90_error),
             format_percent(each.half_width),
             format_percent(each.covered),
-            f"{format_percent(each.bounds_error)} of {each.bounds_cells}" if each.bounds_cells else "n/a",
+            "n/a"
+            if each.bounds_error is None
+            else f"{format_percent(each.bounds_error)} of {each.bounds_cells}",
         ]
         for each in found.kinds
     ]
@@ -93,7 +101,7 @@ def outside(found: Score, ends: Ends, ways: Sequence[Way], jobs: Sequence[Job]) 
 
 def _outside(found: Score, ends: Ends, ways: Sequence[Way], jobs: Sequence[Job]) -> Iterator[str]:
     asked = {
-        "machine": ([each.name for each in (ends.target, ends.initiator) if each], found.machines),
+        "machine": ([each.name for each in (ends.target, ends.initiator) if each], found.price_lists),
         "link": ([way.column.link for way in ways if not way.column.is_local], found.links),
         "protection": ([name for way in ways for name in way.column.protection], found.protections),
         "transport": ([way.column.transport for way in ways if way.column.transport], found.transports),

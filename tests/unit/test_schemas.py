@@ -81,6 +81,8 @@ def test_so_is_what_was_published_by_others_or_not_measured() -> None:
         strict("table").validate(found)
     found = printed("predict", "predict", "--machine", "lab-debian")
     assert found["predicted"] is True and len(found["cells"]) == 40
+    found = printed("predict-score", "predict", "--score")
+    assert {each["limits"]: each["cells"] for each in found["kinds"]}["all"] > 200 and found["worst"]
     for words in (f"explain {FIGURES}/ladder --what-if 2x", "predict --machine lab-own --what-if cipher=2x"):
         found = printed("what-if", *words.split())
         assert found["predicted"] and found["cells"], words

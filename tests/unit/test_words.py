@@ -33,8 +33,8 @@ NOT_USED = [word for word in RULED_OUT if word != "not"]
 MEANT_BY_OTHERS = {'losses "beside the local disk", which is memory'}  # of an earlier version, quoted
 
 SEVERAL_TYPES = {
-    *("cells", "direction", "disk", "figures", "hops", "initiators", "ip", "kind", "limited_by", "proof"),
-    *("round_trips", "time_ns", "type", "workload"),
+    *("cells", "direction", "disk", "figures", "hops", "initiators", "ip", "kind", "limited_by", "links"),
+    *("proof", "round_trips", "time_ns", "type", "workload"),
 }
 """Keys of one thing in several shapes: its name or the whole, how many or which, with its range or alone, of
 cells or of probes, measured or published by others."""

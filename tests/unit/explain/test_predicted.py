@@ -262,7 +262,7 @@ def test_the_commands_make_a_list_of_a_run_compare_and_print_the_score(tmp_path:
     assert harness("price", "nowhere", cwd=tmp_path).returncode == 2
     done = harness("predict", "--score", cwd=tmp_path)
     assert done.returncode == 0 and "median error" in done.stdout, done.stderr
-    of = {"machines": ("x",), "links": ("wired",), "protections": (), "transports": ("iscsi",)}
+    of = {"price_lists": ("x",), "links": ("wired",), "protections": (), "transports": ("iscsi",)}
     score = msgspec.convert({**of, "deepest": 8, "largest_block_bytes": 1 << 20}, scored.Score)
     assert scored.outside(score, ENDS, [way()], [job("4k", 8)]) == []
     (said,) = scored.outside(score, ENDS, [way("wan", "aes128gcm16")], [job("2m", 32)])

@@ -718,7 +718,8 @@ class CellComposer(Composer):
         if plan.only_reads and not is_open_loop(job):
             # What is read there is somebody's, and stays as it is (fio(1)).
             program = dataclasses.replace(program, argv=(*program.argv[:-1], "--readonly", program.argv[-1]))
-        timeout_s = wall_estimate_s(job, plan.runtime_s) + FIO_GRACE_S
+        lasts_s = wall_estimate_s(job, plan.runtime_s)
+        timeout_s = lasts_s + FIO_GRACE_S
         protected = bool(cell.column.protection)
         telemetry = Telemetry()
         if plan.probes and nexuses:
@@ -751,7 +752,7 @@ class CellComposer(Composer):
                 raw,
                 timeout_s=timeout_s,
                 apart=not plan.traits.shares_kernel,
-                is_brief=self._is_labs_own and timeout_s - FIO_GRACE_S < wireless.INTERVAL_S,
+                is_brief=self._is_labs_own and lasts_s < wireless.INTERVAL_S,
                 program=program,
                 during=during(),
                 judge_previous=functools.partial(self._judge_newest, cell.column),

@@ -41,6 +41,7 @@ from harness.results.columns import (
     in_order,
     is_memory,
     origins,
+    rate_bit_s,
     rows_of,
     workload_of,
 )
@@ -420,9 +421,7 @@ class _CellOf:
                 self.framing = framings.of(
                     self.column.protection, of.proposals, mode, self.link.mtu_bytes, self.link.ip
                 )
-            said = [self.link.rate_bit_s, *(record.link_rate_bit_s for record in self.good)]
-            rate_bit_s = min((rate for rate in said if rate), default=None)
-            self.link = path.measured_link(self.link, self.rtt_ns, rate_bit_s)
+            self.link = path.measured_link(self.link, self.rtt_ns, rate_bit_s(self.good, of.plans))
 
     def planned(self, bare: Evidence) -> Evidence:
         """What the link's plan says, and what a disturbed cell's figures leave of it."""
@@ -458,9 +457,9 @@ class _CellOf:
                 UNSEEN if self.is_one_end else f"the device's own time is unknown: the column local was {why}"
             )
         is_real = self.link is not None and self.link.interface is not None
-        rate_bit_s = self.link.rate_bit_s if self.link is not None else None
+        known_bit_s = self.link.rate_bit_s if self.link is not None else None
         stream_mb_s = of.streams_mb_s.get(self.direction) if is_real and self.direction else None
-        rate_unknown = unknown_rate(of.streams_mb_s) if is_real and rate_bit_s is None else ""
+        rate_unknown = unknown_rate(of.streams_mb_s) if is_real and known_bit_s is None else ""
         if self.is_one_end and not of.streams_mb_s:
             self._miss(UNMEASURED)
         elif rate_unknown:
@@ -478,7 +477,7 @@ class _CellOf:
             path=demands,
             faster=self.demands(rate=2),
             is_memory=is_memory(of.key, of.plans),
-            rate_bit_s=rate_bit_s,
+            rate_bit_s=known_bit_s,
             rate_unknown=rate_unknown,
             rtt_ns=self.rtt_ns,
             stream_mb_s=stream_mb_s,

@@ -133,7 +133,7 @@ def explain_command(
         found = explain.as_json(results.explained, results.corrections, results.tried, results.volumes)
         sys.stdout.write(found + "\n")
         return
-    print_curves(results)
+    print_curves(results, in_short=summary)
     # Of fio outputs without a plan nothing is known that their curves do not show.
     is_shown = results.trials or (results.curves and not any(curve.links for curve in results.curves))
     if is_shown and not (results := results.rest).records:
@@ -153,9 +153,11 @@ def print_tried(results: report.LoadedResults) -> None:
         sys.stdout.write("\n".join(["", *map(printable, lines), ""]))
 
 
-def print_curves(results: Measured) -> None:
-    """What the curves of sweeps say, and searches for knees; nothing of other runs."""
-    for sentence in (*curves.sentences(results.curves), *knees.sentences(results.knees)):
+def print_curves(results: Measured, *, in_short: bool = False) -> None:
+    """What the curves of sweeps say, and searches for knees; nothing of other runs. If ``in_short``, no more
+    curves than fit onto a screen."""
+    said = curves.in_short(results.curves) if in_short else curves.sentences(results.curves)
+    for sentence in (*said, *knees.sentences(results.knees)):
         sys.stdout.write("\n".join(wrapped(sentence, NARROW, "  ")) + "\n")
 
 

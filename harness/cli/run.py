@@ -230,7 +230,7 @@ def _answer(folder: RunFolder) -> str:
         return f"none ({error.message})"
     sys.stdout.write("\n")
     if results.plans[folder.load_plan().run_id].sweep:
-        print_curves(results)
+        print_curves(results, in_short=True)
     else:
         print_answers(results)
     print_tried(results)

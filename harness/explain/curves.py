@@ -9,16 +9,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from harness.analysis import bounds
 from harness.analysis.response import Estimate
 from harness.analysis.schedule import Place
+from harness.model.lines import counted
 from harness.results.axes import AXES
 from harness.results.sweep import MeasuredCurve
 
 NEARLY = 0.95
-"""Of the most: what is left is less than two runs differ by."""
+"""Of the peak: what is left is less than two runs differ by."""
 
 FULL = 0.97
 """Of a link's goodput: it is full."""
 
+MOST = 12
+"""So many sentences are said of all workloads."""
+
 LESS_IS_BETTER = frozenset({"rtt", "loss"})
+
+
+def in_short(curves: Sequence[MeasuredCurve]) -> list[str]:
+    """What the curves of one workload say, if there is more to say than fits onto a screen, and how many
+    others there are."""
+    said = [*sentences(curves)]
+    workloads = list(dict.fromkeys(each.curve.workload for each in curves))
+    if len(said) <= MOST or len(workloads) < 2:
+        return said
+    first = [each for each in curves if each.curve.workload == workloads[0]]
+    return [*sentences(first), f"{counted(len(workloads) - 1, 'more workload')}: harness explain."]
 
 
 def sentences(curves: Sequence[MeasuredCurve]) -> Iterator[str]:
@@ -76,7 +91,7 @@ def _bend(
     if before := [shown for shown, each in found[:start] if each.value >= enough]:
         least_at, least = min(found[:start], key=lambda each: each[1].value)
         return (
-            f"{begin}{_percent(NEARLY)} of the most ({_rate(best)}) is reached at {axis} {', '.join(before)} "
+            f"{begin}reaches {_percent(NEARLY)} of its peak ({_rate(best)}) at {axis} {', '.join(before)} "
             f"and from {found[start][0]} on, but {axis} {least_at} has {_percent(least.value / best.value)}."
         )
     end = len(found) - 1
@@ -85,15 +100,14 @@ def _bend(
     # The local disk has no link, and along an axis of links each point has another.
     link = curve.links.get(line[0][1][0].link) if AXES[axis].of_link is None else None
     goodput = bounds.goodput_bytes_per_s(link) if link is not None else None
-    full = (
-        f", the link is full ({best.value / 1e6:.4g} of {goodput / 1e6:.4g} MB/s)"
-        if goodput and not curve.curve.column.protection and best.value >= FULL * goodput
-        else f" {_percent(NEARLY)} of the most is reached ({_rate(best)})"
-    )
     low = _from_there_on([each.high >= enough for _, each in found]) or 0
     high = next((n for n in range(start, end) if found[n][1].low >= enough), end)
     span = f" ({found[low][0]} to {found[high][0]})" if low != high else ""
-    return f"{begin}from {axis} {found[start][0]}{span} on{full}."
+    at = f"{axis} {found[start][0]}{span}"
+    if goodput and not curve.curve.column.protection and best.value >= FULL * goodput:
+        rates = f"{best.value / 1e6:.4g} of {goodput / 1e6:.4g} MB/s"
+        return f"{begin}the link is full from {at} on ({rates})."
+    return f"{begin}reaches {_percent(NEARLY)} of its peak ({_rate(best)}) at {at}."
 
 
 _Found = Sequence[tuple[str, Estimate]]
@@ -113,10 +127,10 @@ def _rises(axis: str, found: _Found) -> str:
     for (_, one), (at, other) in itertools.pairwise(found):
         if other.value < NEARLY * one.value:
             return (
-                f"the most is {_rate(most)} at {axis} {shown}, the end of the range, but {axis} {at} has "
+                f"peaks at {axis} {shown}, the end of the range ({_rate(most)}), but {axis} {at} has "
                 f"{_percent(1 - other.value / one.value)} less than the point before it."
             )
-    return f"more helps up to {axis} {shown}, the end of the range ({_rate(most)})."
+    return f"still rising at {axis} {shown}, the end of the range ({_rate(most)})."
 
 
 def _falls(axis: str, found: _Found) -> str:
@@ -124,8 +138,8 @@ def _falls(axis: str, found: _Found) -> str:
     shown, best = max(found, key=lambda each: each[1].value)
     at, last = found[-1]
     return (
-        f"the most is {_rate(best)} at {axis} {shown}; {axis} {at}, the end of the range, has "
-        f"{_percent(last.value / best.value)} of it."
+        f"peaks at {axis} {shown} ({_rate(best)}); {axis} {at}, the end of the range, has "
+        f"{_percent(last.value / best.value)} of that."
     )
 
 
@@ -174,7 +188,7 @@ def _named(point: Mapping[str, float]) -> str:
 
 def _loss(loss: tuple[float, float, float, object]) -> str:
     if loss[1] <= 0:
-        return f"nothing that shows: at most {_percent(max(loss[2], 0))}"
+        return f"no measurable cost, at most {_percent(max(loss[2], 0))}"
     return f"{_percent(loss[0])}, {_percent(loss[1])} to {_percent(loss[2])}"
 
 

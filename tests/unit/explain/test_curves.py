@@ -43,13 +43,13 @@ def gigabit(at: dict[str, float], is_protected: bool) -> float:
 
 def test_a_depth_from_which_the_link_is_full_is_named() -> None:
     assert said_of(planned("depth=1..64", ipsec=("both",)), gigabit) == [
-        "wired rand-read, block 4K: from depth 6 on, the link is full (117.5 of 117.7 MB/s).",
-        "wired+aes128gcm16 rand-read, block 4K: from depth 4 on 95 % of the most is reached (80 MB/s).",
+        "wired rand-read, block 4K: the link is full from depth 6 on (117.5 of 117.7 MB/s).",
+        "wired+aes128gcm16 rand-read, block 4K: reaches 95 % of its peak (80 MB/s) at depth 4.",
         "IPsec aes128gcm16 costs wired rand-read, block 4K most at depth 6 (32 %, 28 % to 36 %) and least at "
-        "depth 1 (nothing that shows: at most 6 %).",
+        "depth 1 (no measurable cost, at most 6 %).",
     ]
     # More that helps to the end is not called enough.
-    helps = "wired rand-read, block 4K: more helps up to depth 3, the end of the range (69 MB/s)."
+    helps = "wired rand-read, block 4K: still rising at depth 3, the end of the range (69 MB/s)."
     assert said_of(planned("depth=1,2,3", ipsec=("off",)), gigabit) == [helps]
     # Of round trips it says where half is lost.
     lossy = planned("rtt=0.1ms..50ms", ipsec=("off",))
@@ -57,6 +57,15 @@ def test_a_depth_from_which_the_link_is_full_is_named() -> None:
     (left,) = said_of(lossy, lambda at, _: 100e6 / (1 + at["rtt"]))
     assert half == "wired rand-read, depth 1, block 4K: half of 90.91 MB/s is lost from rtt 1.6 ms on."
     assert left.endswith(": up to rtt 50 ms more than half of 99.99 MB/s is left.")
+
+
+def test_of_many_workloads_the_first_is_told_and_the_others_are_counted() -> None:
+    def told(*names: str) -> list[str]:
+        made = planned("depth=1,4", "block=4K,64K", workloads=names, ipsec=("both",))
+        return curves.in_short(sweep.measured(made, records_of(made, gigabit)))
+
+    first, both = told("rand-read-4k"), told("rand-read-4k", "rand-write-4k")
+    assert len(first) == 9 and both == [*first, "1 more workload: harness explain."]
 
 
 def test_points_are_named_by_their_axes_alone() -> None:
@@ -79,11 +88,11 @@ def test_tables_tell_what_was_measured_from_what_lies_between() -> None:
 
 def test_along_links_a_link_is_full_by_its_own_goodput_and_the_local_disk_by_none() -> None:
     (said,) = said_of(planned("rate=100M,1G", ipsec=("off",)), lambda at, _: at["rate"] / 8 * 0.94)
-    assert said.endswith("more helps up to rate 1 Gbit/s, the end of the range (117.5 MB/s).")
+    assert said.endswith("still rising at rate 1 Gbit/s, the end of the range (117.5 MB/s).")
     (said,) = said_of(planned("rate=1G,10G", ipsec=("off",)), lambda _at, _: 117e6)
-    assert said.endswith("95 % of the most is reached (117 MB/s).") and "full" not in said
+    assert said.endswith("reaches 95 % of its peak (117 MB/s) at rate 1 Gbit/s.") and "full" not in said
     first, _ = said_of(planned("depth=1,2,3", links=("local", "wired"), ipsec=("off",)), gigabit)
-    assert first.startswith("local rand-read, block 4K: more helps up to depth 3")
+    assert first.startswith("local rand-read, block 4K: still rising at depth 3")
 
 
 def depths(*rates: float) -> str:
@@ -96,16 +105,16 @@ def depths(*rates: float) -> str:
 def test_from_there_on_holds_for_every_point_from_there_on() -> None:
     """It was "from depth 1 on 95 % of the most" where depth 2 had 72 %."""
     assert depths(48, 36, 49, 50) == (
-        "95 % of the most (50 MB/s) is reached at depth 1 and from 4 on, but depth 2 has 72 %."
+        "reaches 95 % of its peak (50 MB/s) at depth 1 and from 4 on, but depth 2 has 72 %."
     )
     assert depths(10, 50, 49, 30) == (
-        "the most is 50 MB/s at depth 2; depth 8, the end of the range, has 60 % of it."
+        "peaks at depth 2 (50 MB/s); depth 8, the end of the range, has 60 % of that."
     )
     assert depths(20, 10, 30, 50) == (
-        "the most is 50 MB/s at depth 8, the end of the range, but depth 2 has 50 % less than the point "
+        "peaks at depth 8, the end of the range (50 MB/s), but depth 2 has 50 % less than the point "
         "before it."
     )
-    assert depths(10, 46, 49, 48).startswith("from depth 4 (2 to 4) on 95 % of the most is reached")
+    assert depths(10, 46, 49, 48).startswith("reaches 95 % of its peak (49 MB/s) at depth 4 (2 to 4)")
     # Along round trips half is not lost "from" a point behind which it is back.
     trips = planned("rtt=0.1ms,1ms,10ms,50ms", ipsec=("off",))
     (said,) = said_of(trips, lambda at, _: 40e6 if at["rtt"] == 0.001 else 100e6)

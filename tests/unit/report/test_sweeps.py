@@ -127,7 +127,7 @@ def test_the_page_of_a_sweep_has_curves_and_no_matrix(tmp_path: Path) -> None:
     page = Page(html)
     anchors = [attrs["id"] for tag, attrs in page.tags if tag == "section"]
     assert anchors == ["answer", "curves", "response", "heat", "paths", "environment"]
-    assert "wired rand-read, block 4K: from depth" in html and page.count("figure") == 7
+    assert "wired rand-read, block 4K: reaches 95 % of its peak" in html and page.count("figure") == 7
     # What is on no curve stands below as ever.
     html = render(LoadedResults(records=[*depths().records, *matrix()], plans=depths().plans))
     Page(html)

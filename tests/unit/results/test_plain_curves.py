@@ -33,14 +33,14 @@ def test_the_files_of_fio_plot_are_two_curves_over_depth() -> None:
     assert [each.values("depth") for each in found.curves] == [depths, depths]
     assert found.rest.records == []
     assert "  64   1.968\n" in render(found.curves)
-    assert next(sentences(found.curves)).startswith(f"{names[0]}: more helps up to")
+    assert next(sentences(found.curves)).startswith(f"{names[0]}: still rising at")
 
 
 def test_of_files_without_a_plan_nothing_is_said_that_their_curves_do_not_show(tmp_path: Path) -> None:
     for depth in (1, 4, 16):
         write_fio(tmp_path / f"a-{depth}.json", job(iodepth=depth))
     done = harness("explain", ".", cwd=tmp_path)
-    assert "from depth 1 on 95 % of the most is reached" in " ".join(done.stdout.split())
+    assert "of its peak (4.096 MB/s) at depth 1" in " ".join(done.stdout.split())
     assert "no verdict" not in done.stdout
     # Of one sample each nobody knows how far another would be.
     for depth, rate in ((4, 3900), (16, 4100)):
@@ -50,7 +50,7 @@ def test_of_files_without_a_plan_nothing_is_said_that_their_curves_do_not_show(t
     found = load([tmp_path])
     (curve,) = found.curves
     (said,) = sentences([curve])
-    assert said.endswith("from depth 1 on 95 % of the most is reached (4.198 MB/s).")
+    assert said.endswith("reaches 95 % of its peak (4.198 MB/s) at depth 1.")
     (chart,) = sweeps.curves([curve], found.places)
     assert not any("[" in figure for line in chart.lines for figure in line)
     # The table has curves, and then the matrix of the rest.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import time
@@ -32,7 +33,7 @@ from harness.parse.files import shown_path
 from harness.parse.profiles import load_link
 from harness.planning import forecasts
 from harness.report import summary
-from harness.results import planned, rules, sweep
+from harness.results import archive, planned, rules, sweep
 from harness.results.measured import Measured
 from harness.results.store import RESULTS, RunFolder, open_runs
 from harness.table import Metric
@@ -165,11 +166,29 @@ def print_answers(results: report.LoadedResults, corrections: Sequence[str] = ()
     """What each column reaches and costs, and why; to standard error if there is nothing to say. Then what
     answers of earlier versions said wrongly."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else NARROW
-    if lines := summary.lines(results.answers, results, width, volumes.lines(results.volumes, width)):
+    disks = volumes.lines(results.volumes, width)
+    if lines := summary.lines(
+        results.answers, results, width, disks, lambda cells: try_command(results, cells)
+    ):
         lines += [cut for line in corrections for cut in wrapped(line, width, "  ")]
         sys.stdout.write("\n".join(lines) + "\n")
     else:
         tell("nothing to compare: measure a link, or protected columns together with --protect off")
+
+
+def try_command(results: report.LoadedResults, cells: Sequence[explain.Explained]) -> str:
+    """What to type to try the forecasts of these cells of one workload; empty if no run's plan can be changed
+    so."""
+    for run_id, folder in results.folders.items():
+        try:
+            is_known = run_id in results.plans and not archive.is_unpacked(folder)
+            is_made = is_known and forecasts.make_plans(results.plans[run_id], cells)
+        except UsageError:
+            continue
+        if is_made:
+            named = dict.fromkeys(cell.evidence.workload for cell in cells)
+            return shlex.join(["harness", "explain", str(folder), "--try", "--cell", *named])
+    return ""
 
 
 def _try(paths: Sequence[Path], wanted: Sequence[str]) -> None:

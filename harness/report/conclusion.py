@@ -53,6 +53,9 @@ APART = 0.02
 WIDEST = 2.0
 """An interval that reaches from twice as fast on tells nothing."""
 
+TENTHS = 0.95
+"""Percent: a change known better than this has a tenth."""
+
 OFFLOAD = (
     "The kernel's module esp4_offload may help: in the lab, another column with "
     f"{DEFAULT_PROPOSAL}-gso tells how much."
@@ -130,6 +133,21 @@ class ThroughputRatio(msgspec.Struct, frozen=True, kw_only=True):
                 return f"unclear ({least} to {most} %)"
             case _:
                 return "unclear"
+
+    @property
+    def lost(self) -> str:
+        """What is lost, in few characters: ``2.4 % ±0.2``, as far as the farther end of its interval is."""
+        if self.difference is Difference.NONE:
+            return f"< {100 * MARGIN:.0f} %"
+        if self.difference is Difference.INCONCLUSIVE:
+            return "unclear"
+        ends = self.interval or (self.ratio, self.ratio)
+        off = 100 * max(abs(end - self.ratio) for end in ends)
+        is_close = not self.is_exact and self.interval is not None and off < TENTHS
+        amount = f"{_amount(self.ratio, tenths=is_close)} %{' faster' if self.ratio > 1 else ''}"
+        if self.is_exact or self.interval is None:
+            return amount
+        return f"{amount} ±{max(off, 0.1):.{1 if is_close else 0}f}"
 
     def costs(self, baseline: str) -> str:
         """``costs 3 % compared with wired (95 %: 2 to 4)``; ``baseline`` may be empty."""
@@ -416,7 +434,7 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
         if self.column.column.filesystem:
             return "Nothing proves which way its bytes took."
         is_one_end = any(cell.evidence.is_one_end for loss in self.losses for cell in loss.cells)
-        return "Proved at one end." if is_one_end else ""
+        return "Of the target nothing was watched." if is_one_end else ""
 
     @property
     def unknown(self) -> str:

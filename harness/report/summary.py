@@ -2,25 +2,26 @@
 follows from it.
 
 A row is a column of the matrix, indented if it is the one above with a protection. For each size of blocks
-(and depth) it has the slowest and the fastest workload, and the most that the link lets through. Below it
-stand what protection costs, what limits, what would help, and what was left out: a line for each, and only
-where there is any.
+(and depth) it has the slowest and the fastest workload, and then the most that the link lets through, or what
+the protection takes. Below it stand what limits, where the time goes, what would help, and what was left out:
+a line or two for each, and only where there is any. However many columns there are, ``MOST`` are named.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from harness.analysis import stats
 from harness.analysis.duet import Duet
+from harness.analysis.stats import Difference
 from harness.explain import headroom
 from harness.explain.limits import Limit
 from harness.explain.remedy import Change
-from harness.explain.text import Explained
+from harness.explain.text import Explained, short
 from harness.explain.verdict import Confidence
 from harness.model import TRANSPORTS, Record, Setting, Status, block_word
 from harness.model.escape import printable
@@ -43,8 +44,14 @@ from harness.report.conclusion import (
 from harness.results.columns import by_column
 from harness.results.measured import Measured
 
-MOST_FORECASTS = 6
-"""Of more columns, those without protection have forecasts."""
+FEW = 1
+"""Of more than ``MOST``, so many are named where each needs many words."""
+
+MOST_REASONS = 2
+"""So many reasons for doubt, and for having no answer, are named."""
+
+LEAST = 0.03
+"""A part of an I/O's time that is less than this part of it is not named."""
 
 MOST_ROUNDS = 500
 """Who needs more of them needs a quieter machine."""
@@ -53,13 +60,23 @@ BROADEST = 0.5
 """Bounds of a loss that are further apart say nothing."""
 
 GAP = "  "
-"""Between two columns of the table; two of it are between two sizes."""
+"""Between two columns of the table; a blank more is between two sizes."""
+
+COMMAND = "  "
+"""Begins a line that is to be copied, and so stays whole."""
+
+Command = Callable[[Sequence[Explained]], str]
+"""What to type to try what is forecast of some cells of one workload; empty if it cannot be tried."""
 
 
 def lines(
-    found: Sequence[Conclusion], results: Measured, width: int, volumes: Sequence[str] = ()
+    found: Sequence[Conclusion],
+    results: Measured,
+    width: int,
+    volumes: Sequence[str] = (),
+    command: Command = lambda _: "",
 ) -> list[str]:
-    """The lines of the answer, none longer than ``width``, unless names alone are.
+    """The lines of the answer, none longer than ``width``, unless names or commands alone are.
 
     ``results`` is what the conclusions are about. ``volumes`` are lines on what a volume keeps, below the
     table; they say nothing of which machine, so of several there are none.
@@ -71,15 +88,20 @@ def lines(
     for setting, conclusions in of.items():
         answer = _Answer.of(conclusions, results)
         made += [""] * bool(made)
-        made += _wrapped([answer.circumstances(setting)], width)
+        made += _wrapped([answer.circumstances(setting), answer.links()], width)
         made += answer.table(width)
         made += volumes if len(of) == 1 else ()
-        made += _wrapped(answer.sentences(), width)
+        made += _wrapped(answer.sentences(command), width)
     return made
 
 
 def _wrapped(said: Iterable[str], width: int) -> list[str]:
-    return [line for each in said if each for line in wrapped(printable(each), width, "  ")]
+    return [
+        line
+        for each in said
+        if each
+        for line in ([printable(each)] if each.startswith(COMMAND) else wrapped(printable(each), width, "  "))
+    ]
 
 
 class _Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +135,21 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
         """The same, unless it is disturbed."""
         loss = self.loss(group)
         return None if loss is None or loss.is_disturbed else loss
+
+    def lost(self, group: Group) -> str:
+        """What the protection takes, in few characters; empty without one, and where that is not known."""
+        loss = self.loss(group)
+        if loss is None or not self.protection:
+            return ""
+        if loss.duet is not None:
+            return _beside_others(loss.duet)
+        if loss.compared is None:
+            return ""
+        return "by workload" if loss.depends else loss.compared.lost
+
+    @property
+    def cells(self) -> Iterable[Explained]:
+        return (cell for loss in self.conclusion.losses for cell in loss.cells)
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,15 +223,14 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         links = {frozenset({True}): " over emulated links", frozenset({False}): " over real links"}.get(
             emulated, ""
         )
-        depths = list(dict.fromkeys(depth for _, depth in self.groups if depth is not None))
+        depths = sorted({depth for _, depth in self.groups if depth is not None})
         parts = [f"{' and '.join(filter(None, transports))}{links}"]
         parts += [each.column.heading[1] for each in found if each.column.column.filesystem]
         parts += ["disk in memory"] * any(each.column.is_memory for each in found)
         if self.has_depths:
-            many = ", ".join(f"x{depth}" for depth in sorted(depths))
-            parts.append(f"{many}: so many requests at a time")
+            parts.append(f"{', '.join(f'x{depth}' for depth in depths)}: so many requests at a time")
         elif depths:
-            parts.append(f"{counted(depths[0], 'request')} at a time")
+            parts.append(self.at_a_time)
         parts += [
             f"{words[:1].lower()}{words[1:]}"
             for words in dict.fromkeys(each.proved for each in found)
@@ -202,28 +238,57 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         ]
         return f"{capital(setting.name)}: {', '.join(part.rstrip('.') for part in parts)}."
 
+    def links(self) -> str:
+        """What each link carries, and how long a round trip over it takes without a load: most of the time of
+        a small request."""
+        found: dict[str, str] = {}
+        carries, trip = "carries ", "round trip "
+        for row in self.rows:
+            link = row.conclusion.column.column.link
+            for evidence in (cell.evidence for cell in row.cells if link not in found):
+                parts = [f"{carries}{bound(evidence.goodput_mb_s)} MB/s"] if evidence.goodput_mb_s else []
+                carries = "" if parts else carries
+                if evidence.path is not None and evidence.path.round_trip_ns:
+                    parts.append(f"{trip}{evidence.path.round_trip_ns / 1e6:.2g} ms")
+                    trip = ""
+                if parts:
+                    found[link] = f"{link} {', '.join(parts)}"
+                    break
+        named = _few([*found.values()], "; ")
+        return f"{'Links' if len(found) > 1 else 'Link'}: {named}." if found else ""
+
     def table(self, width: int) -> list[str]:
-        """The rows, and what their figures are; nothing without any."""
+        """The rows, and what their figures are; nothing without any. What does not fit next to each other has
+        no IOPS, which follow from MB/s; and if it still does not, one size is below the other."""
         if not self.rows:
             return []
         names = ["", "", *(row.title for row in self.rows)]
+        first, gap = max(map(len, names)), GAP + " "
+
+        def taken(blocks: Sequence[list[str]]) -> int:
+            """How many of these fit into a line."""
+            room, count = width - first, 0
+            while count < len(blocks) and (room := room - len(gap) - len(blocks[count][0])) >= 0:
+                count += 1
+            return max(1, count)
+
         blocks = [self._columns(group) for group in self.groups]
-        first = max(map(len, names))
+        if taken(blocks) < len(blocks):
+            blocks = [self._columns(group, without="IOPS") for group in self.groups]
         made: list[str] = []
         while blocks:
-            taken, room = 1, width - first - len(blocks[0][0]) - 2 * len(GAP)
-            while taken < len(blocks) and (room := room - len(blocks[taken][0]) - 2 * len(GAP)) >= 0:
-                taken += 1
-            parts = [[name.ljust(first) for name in names], *blocks[:taken]]
-            made += [(2 * GAP).join(line).rstrip() for line in zip(*parts, strict=True)]
-            blocks = blocks[taken:]
+            count = taken(blocks)
+            parts = [[name.ljust(first) for name in names], *blocks[:count]]
+            made += [gap.join(line).rstrip() for line in zip(*parts, strict=True)]
+            blocks = blocks[count:]
         return [*map(printable, made), *_wrapped([self._legend()], width)]
 
-    def _columns(self, group: Group) -> list[str]:
+    def _columns(self, group: Group, without: str = "") -> list[str]:
         """The columns of one size, as lines of one width: two of a heading, and one for each row."""
-        found = [_figures(row.loss(group)) for row in self.rows]
-        kept = [name for name in _FIGURES if any(each.get(name) for each in found)]
-        table = [kept, *([each.get(name, "") for name in kept] for each in found)]
+        found = [_figures(row.loss(group), row.lost(group)) for row in self.rows]
+        kept = [name for name in _FIGURES if name != without and any(each.get(name) for each in found)]
+        heads = [name.replace("max", "max, cost") if self.has_costs else name for name in kept]
+        table = [heads, *([each.get(name, "") for name in kept] for each in found)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         made = [GAP.join(map(str.rjust, line, widths)) for line in table]
         workloads = {
@@ -232,6 +297,11 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         heading = self.size(group) if len(workloads) > 1 or self.has_depths else next(iter(workloads))
         across = max(len(heading) + 4, *map(len, made))
         return [f" {heading} ".center(across, "-"), *(line.rjust(across) for line in made)]
+
+    @property
+    def has_costs(self) -> bool:
+        """Whether any row says what its protection takes."""
+        return any(row.lost(group) for row in self.rows for group in self.groups)
 
     def _legend(self) -> str:
         """What the figures are."""
@@ -244,22 +314,52 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         time = f" of {stats.median(fio_ns) / 1e9:.2g} s" if fio_ns else ""
         losses = [loss for row in self.rows for group in self.groups if (loss := row.loss(group))]
         most = max(len(loss.cells) for loss in losses)
-        several = f", from the slowest to the fastest of {most} workloads" if most > 1 else ""
-        has_bound = any(_most(loss) for loss in losses)
-        is_alone = any("(" in _most(loss) for loss in losses)
-        brackets = " (in brackets: one request at a time)" if is_alone else ""
-        bound = f" max: what the link can carry{brackets}." if has_bound else ""
-        above = " >: at least, as other programs took a part." if any(map(_is_floor, losses)) else ""
-        return f"MB/s: {samples}{time}{several}.{above}{bound}"
+        several = f", slowest to fastest of {most} workloads" if most > 1 else ""
+        said = [f"MB/s: {samples}{time}{several}."]
+        if any(map(_is_floor, losses)):
+            said.append(">: at least, as other programs took a part.")
+        if any(_most(loss) for loss in losses):
+            said.append(f"max: the link's{self.at_a_time and f' for {self.at_a_time}'}.")
+        if self.has_costs:
+            said.append(self._cost_words())
+        return " ".join(said)
 
-    def sentences(self) -> Iterable[str]:
+    @property
+    def at_a_time(self) -> str:
+        """``1 request at a time``, as far as that is known."""
+        depths = {depth for _, depth in self.groups} - {None}
+        if len(depths) > 1:
+            return "so many requests at a time"
+        return "".join(f"{counted(depth or 0, 'request')} at a time" for depth in depths)
+
+    def _cost_words(self) -> str:
+        """What the costs in the table are of, and how sure."""
+        ratios = [
+            loss.compared
+            for row in self.rows
+            for group in self.groups
+            if row.protection and (loss := row.clean(group)) and loss.compared is not None
+        ]
+        names = list(dict.fromkeys(row.protection for row in self.rows if row.protection))
+        measured = [each for each in ratios if not each.is_exact]
+        how = ", measured once" if measured else ""
+        how = ", 95 % interval" if any(each.interval is not None for each in measured) else how
+        is_unclear = any(each.difference is Difference.INCONCLUSIVE for each in ratios)
+        few = "; unclear: few repeats" if is_unclear else ""
+        proposals = _proposals(row.conclusion for row in self.rows)
+        of_ipsec = f" (IPsec: {''.join(proposals)})" if len(proposals) == 1 else ""
+        what = names[0] if len(names) == 1 else f"protection{of_ipsec}"
+        return f"cost: of {what}{how}{few}."
+
+    def sentences(self, command: Command) -> Iterable[str]:
         """What follows, the most important first."""
         yield from self._costs()
         yield from self._rounds()
         yield self._limits()
+        yield self._times()
         yield from self._doubts()
         yield self._hidden()
-        yield self._help()
+        yield from self._help(command)
         found = [row.conclusion for row in (*self.rows, *self.untold)]
         if any(each.takes_packets_one_by_one for each in found):
             yield OFFLOAD
@@ -268,23 +368,29 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         yield from self._left_out()
 
     def _costs(self) -> Iterable[str]:
-        """What each protection costs, or compared with a disk what the network does."""
+        """What does not fit into the table: what the network takes of a disk's rate, between which bounds the
+        cost of disturbed figures is, and workloads that differ from the others."""
         of: dict[str, dict[str, list[str]]] = {}
+        apart: list[str] = []
         compared = [
             (row, group, loss) for row in self.rows for group in self.groups if (loss := row.loss(group))
         ]
         for row, group, loss in compared:
-            if cost := _cost(loss):
+            if row.lost(group):
+                apart += [f"{row.name} {workload} {found.lost}" for workload, found in loss.apart]
+            elif cost := _cost(loss):
                 what = row.protection or f"{row.carrier}, compared with the local disk,"
                 of.setdefault(what, {}).setdefault(row.path, []).append(f"{cost} at {self.size(group)}")
-        ratios = [loss.compared for _, _, loss in compared if loss.compared is not None]
+        ratios = [loss.compared for row, group, loss in compared if loss.compared and not row.lost(group)]
         has_interval = any(each.interval is not None and not each.is_exact for each in ratios)
         how = " (95 % interval)" if has_interval else ""
         for what, paths in of.items():
-            said = (f"{path} {', '.join(costs)}" for path, costs in paths.items())
-            yield f"{what} costs{how}: {'; '.join(said)}."
+            said = [f"{path} {', '.join(costs)}" for path, costs in paths.items()]
+            yield f"{what} costs{how}: {listed(said, MOST, '; ')}."
         if any("unclear" in cost for paths in of.values() for costs in paths.values() for cost in costs):
             yield "Unclear: too few repeats to tell (minus is faster); more --repeats would."
+        if apart:
+            yield f"Unlike others: {listed(apart, MOST)}."
 
     def _rounds(self) -> Iterable[str]:
         """Of disturbed figures: what they rest on, what would tell more, and of which nothing can be said."""
@@ -336,8 +442,45 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
             )
         ]
         words = f" The lab's own figures ({listed(lab, MOST)}) say nothing of such a link." if lab else ""
-        said_of = "; ".join(f"{limit} at {' and '.join(names)}" for limit, names in sizes.items())
+        said_of = "; ".join(
+            f"{limit} at {' and '.join(names)}" if len(sizes) > 1 or len(self.groups) == 1 else limit
+            for limit, names in sizes.items()
+        )
         return f"Limited by {said_of}.{words}"
+
+    def _times(self) -> str:
+        """Where the time of one request goes in the first row without protection: it accounts for what is
+        missing to the most that the link lets through."""
+        for row in self.rows:
+            found = {group: self._shares(row, group) for group in self.groups}
+            if not row.protection and any(found.values()):
+                said = (
+                    f"{self.size(group)} {', '.join(shares)}" for group, shares in found.items() if shares
+                )
+                return f"Time of a request over {row.name}: {'; '.join(said)}."
+        return ""
+
+    def _shares(self, row: _Row, group: Group) -> list[str]:
+        """The parts of the middle cell's time, one request at a time, the largest first."""
+        cells = loss.cells if (loss := row.clean(group)) and loss.depth == 1 else ()
+        known = sorted((c for c in cells if c.verdict.whole_ns), key=lambda cell: cell.mb_s or 0.0)
+        if not known:
+            return []
+        cell = known[len(known) // 2]
+        parts, whole_ns = cell.verdict.waterfall_ns, cell.verdict.whole_ns or 1
+        rest_ns = parts.get("rest", 0)
+        if rest_ns == max(parts.values()) or rest_ns < -LEAST * whole_ns:
+            return []  # nothing is known, or the parts overlap
+        named = {
+            "cpu": "processor",
+            "rest": "unexplained",
+            "device": "memory" if row.conclusion.column.is_memory else "disk",
+        }
+        return [
+            f"{named.get(name) or short(name, [cell])} {100 * ns / whole_ns:.0f} %"
+            for name, ns in sorted(parts.items(), key=lambda part: -part[1])
+            if ns >= LEAST * whole_ns
+        ]
 
     def _doubts(self) -> Iterable[str]:
         """Which of these are not sure, and why."""
@@ -348,15 +491,13 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
                     of.setdefault(why, {}).setdefault(group, []).append(row.name)
         parts = []
         for why, groups in of.items():
-            said = [
-                self.size(group)
-                if len(names) == sum(row.clean(group) is not None for row in self.rows)
-                else f"{listed(names, MOST)} {self.size(group)}"
-                for group, names in groups.items()
-            ]
-            parts.append(f"{', '.join(said)} ({why})")
+            said: list[str] = []
+            for group, names in groups.items():
+                is_of_all = len(names) == sum(row.clean(group) is not None for row in self.rows)
+                said += [f"{'' if is_of_all else f'{name} '}{self.size(group)}" for name in names]
+            parts.append(f"{_few(list(dict.fromkeys(said)))} ({why})")
         if parts:
-            yield f"Less sure of {'; '.join(parts)}."
+            yield f"Less sure of {listed(parts, MOST_REASONS, '; ')}."
 
     def _hidden(self) -> str:
         """Up to which load a limit hides what protections cost."""
@@ -369,46 +510,43 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
             alone = hiding.found.cipher_mb_s
             at_most = f"at most {_rate(alone)} MB/s" if alone else "an unknown load"
             load = headroom.room(hiding.found) or at_most
-            full = "" if parts else "a core is full at "
             of_size = f" of {hiding.size}" if len(sizes) > 1 or not parts else ""
             over = f" over {row.carrier}" if len(carriers) > 1 else ""
-            parts.append(f"{row.protection}{over} ({full}{load}{of_size})")
+            parts.append(f"{load}{of_size} with {row.protection}{over}")
         cell, room = found[0][1].cell, found[0][1].found
         how = headroom.remedy(cell.evidence, cell.verdict.limited_by, room)
         limits = dict.fromkeys(
             hiding.cell.verdict.limited_by.rule.words(hiding.cell.evidence) for _, hiding in found
         )
-        begin = f"{capital(' or '.join(limits))} hides the work for"
         end = f"; {how} shows it" if how else ""
-        return f"{begin} {', '.join(parts)}{end}."
+        return f"{capital(' or '.join(limits))} hides more cost: a core is full at {_few(parts)}{end}."
 
-    def _help(self) -> str:
-        """Forecasts of one workload for all rows that have one, and of others for the rest."""
-        rows = self.rows
-        if len(rows) > MOST_FORECASTS:
-            rows = [row for row in rows if not row.protection] or rows[:MOST_FORECASTS]
-        at: dict[str, dict[str, tuple[Explained, Change]]] = {}
-        for row in rows:
+    def _help(self, command: Command) -> Iterable[str]:
+        """Forecasts of the workload that most rows have one of, and how to try them."""
+        at: dict[str, list[tuple[_Row, Explained, Change]]] = {}
+        for row in self.rows:
             for group in self.groups:
                 for cell in loss.cells if (loss := row.clean(group)) else ():
                     if (change := cell.verdict.change) is not None and cell.lift:
-                        at.setdefault(cell.evidence.workload, {})[row.name] = cell, change
-        left = {name for of in at.values() for name in of}
-        is_lab = all(cell.where for of in at.values() for cell, _ in of.values())
-        parts = []
-        while left:
-            # Of those that most rows have the last: small blocks lose most.
-            workload = max(reversed(at), key=lambda each: len(left & {*at[each]}))
-            steps: dict[str, list[str]] = {}
-            for name, (cell, change) in at[workload].items():
-                if name in left:
-                    where = " (lab only)" if cell.where and not is_lab else ""
-                    steps.setdefault(change.what, []).append(f"{name} {_lift(cell, change)}{where}")
-            left -= {*at[workload]}
-            said = (f"with {what} {', '.join(names)}" for what, names in steps.items())
-            parts.append(f"{workload} {'; '.join(said)}")
+                        at.setdefault(cell.evidence.workload, []).append((row, cell, change))
+        if not at:
+            return
+        # Of those that most rows have the last: small blocks lose most.
+        workload = max(reversed(at), key=lambda each: len(at[each]))
+        named = sorted(at[workload], key=lambda each: bool(each[0].protection))
+        others = len(named) - FEW if len(named) > MOST else 0
+        named = named[: len(named) - others]
+        is_lab = all(cell.where for _, cell, _ in named)
+        steps: dict[str, list[str]] = {}
+        for row, cell, change in named:
+            where = " (lab only)" if cell.where and not is_lab else ""
+            steps.setdefault(change.what, []).append(f"{row.name} {_lift(cell, change)}{where}")
+        said = "; ".join(f"with {what}: {', '.join(names)}" for what, names in steps.items())
         of_lab = ", of the lab only" if is_lab else ""
-        return f"Would help (forecast, MB/s{of_lab}): {'. '.join(parts)}." if parts else ""
+        more = f" and {others} more" if others else ""
+        typed = command([cell for _, cell, _ in at[workload]])
+        yield f"Would help (forecast, MB/s{of_lab}): {workload} {said}{more}.{' Try it:' if typed else ''}"
+        yield f"{COMMAND}{typed}" if typed else ""
 
     def _left_out(self) -> Iterable[str]:
         whys: Mapping[str, list[str]] = {
@@ -433,25 +571,31 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         none: dict[str, list[str]] = {}
         for row in self.untold:
             none.setdefault(row.conclusion.why_none, []).append(row.name)
-        for why, names in none.items():
+        for why, names in [*none.items()][:MOST_REASONS]:
             yield f"No answer on {listed(names, MOST)}: {why}."
+        if others := sum(map(len, [*none.values()][MOST_REASONS:])):
+            yield f"No answer on {others} more: harness explain says why."
         if self.left:
             yield f"{counted(self.left, 'other size')} or depths: harness table."
+
+
+def _few(parts: Sequence[str], joint: str = ", ") -> str:
+    """All of them; of many the first ``FEW``, and how many there are besides."""
+    return listed(parts, FEW if len(parts) > MOST else MOST, joint)
 
 
 def _rows(found: Sequence[Conclusion], among: Sequence[Conclusion]) -> list[_Row]:
     """These, with what tells them apart among all."""
     transports = {each.column.column.transport for each in among} - {None}
-    proposals = {each.column.column.ipsec for each in among if each.column.column.has_ipsec}
+    proposals = _proposals(among)
     made: list[_Row] = []
     above = None
     for each in found:
         column, of = each.column, each.column.column
         carrier = TRANSPORTS.get(of.transport or "", "") if len(transports) > 1 else ""
-        many = f"x{of.initiators}" if of.initiators > 1 else ""
-        path = " ".join(filter(None, (of.link, carrier, many)))
-        title = " ".join(filter(None, (of.link, column.rate, carrier, many)))
-        name = path
+        many = f"{of.initiators} initiators" if of.initiators > 1 else ""
+        path = name = " ".join(filter(None, (of.link, carrier)))
+        title = ", ".join(filter(None, (" ".join(filter(None, (of.link, column.rate, carrier))), many)))
         if of.protection:
             protection, names = column.heading[3], "+".join(of.protection)
             for proposal in proposals:
@@ -464,28 +608,38 @@ def _rows(found: Sequence[Conclusion], among: Sequence[Conclusion]) -> list[_Row
             name = f"{path}+{names}{mode}"
             title = f"{GAP}+ {protection}" if above == of.bare else f"{title} + {protection}"
         above = of.bare
-        made.append(_Row(conclusion=each, title=title, path=path, name=name))
+        behind = f" ({many})" if many else ""
+        made.append(_Row(conclusion=each, title=title, path=f"{path}{behind}", name=f"{name}{behind}"))
     return made
+
+
+def _proposals(found: Iterable[Conclusion]) -> set[str]:
+    """Those of IPsec. Where there is one, rows do not name it."""
+    return {each.column.column.ipsec for each in found if each.column.column.has_ipsec}
 
 
 _FIGURES = ("MB/s", "max", "IOPS", "ms")
 
 
-def _figures(loss: Loss | None) -> dict[str, str]:
-    """What a row shows of one size of blocks, by the headings."""
+def _figures(loss: Loss | None, cost: str) -> dict[str, str]:
+    """What a row shows of one size of blocks, by the headings. IOPS and ms are of the middle workload.
+
+    ``cost`` is what its protection takes, which stands in the place of what the link lets through.
+    """
     if loss is None:
         return {"MB/s": "-"}
     rates = [rate for cell in loss.cells if (rate := cell.mb_s or cell.at_least_mb_s) is not None]
     if not rates:
         return {"MB/s": "-"}
-    found = {"MB/s": f"{'>' * _is_floor(loss)}{_range(rates)}", "max": _most(loss)}
+    found = {"MB/s": f"{'>' * _is_floor(loss)}{_range(rates)}", "max": cost or _most(loss)}
     if _is_floor(loss):
         return found
     if loss.block_bytes is not None and loss.block_bytes < LARGE_BYTES:
-        found["IOPS"] = _range([1e6 * rate / loss.block_bytes for rate in rates])
+        middle = stats.median(rates)
+        found["IOPS"] = _rate(1e6 * middle / loss.block_bytes)
         if loss.depth is not None:
             # Little's law: so long is each of them in flight.
-            found["ms"] = _range([loss.depth * loss.block_bytes / rate / 1e3 for rate in rates], digits=2)
+            found["ms"] = _rate(loss.depth * loss.block_bytes / middle / 1e3, digits=2)
     return found
 
 
@@ -495,19 +649,15 @@ def _is_floor(loss: Loss) -> bool:
 
 
 def _most(loss: Loss) -> str:
-    """What the link carries, and in brackets with one request at a time: ``117.7 (112.6)``, ``(30.3)`` where
-    a request waits rather than transfers. Without a known rate the transfer is in neither."""
-    most = None if loss.is_waiting else loss.most_mb_s
-    alone = loss.alone_mb_s if loss.is_waiting or most else []
-    brackets = f"({'-'.join(dict.fromkeys(map(bound, (min(alone), max(alone)))))})" if alone else ""
-    return f"{bound(most) if most else ''} {brackets}".strip()
+    """What the link lets through: with one request at a time, if that is known, or else whatever the depth.
+    Without a known rate the transfer is in neither, so it says something where a request waits."""
+    alone = loss.alone_mb_s if loss.is_waiting or loss.most_mb_s else []
+    most = [min(alone), max(alone)] if alone else [loss.most_mb_s] if loss.most_mb_s else []
+    return "-".join(dict.fromkeys(map(bound, most)))
 
 
 def _cost(loss: Loss) -> str:
     if loss.is_disturbed:
-        if loss.duet is not None and loss.duet.is_stated:
-            found = ThroughputRatio(ratio=loss.duet.ratio, interval=loss.duet.interval)
-            return f"~{found.brief}" if found.is_reported else f"at most ~{signed(loss.duet.interval)[1]} %"
         if loss.disturbed and max(loss.kept) - min(loss.kept) < BROADEST:
             least, most = signed((min(loss.kept), max(loss.kept)))
             return f"{least} to {most} % (disturbed)"
@@ -518,6 +668,15 @@ def _cost(loss: Loss) -> str:
         return " and ".join(f"{found.brief} ({workload})" for workload, found in loss.apart)
     apart = [f"{workload} alone {found.brief}" for workload, found in loss.apart]
     return " but ".join((loss.compared.brief, *apart))
+
+
+def _beside_others(found: Duet) -> str:
+    """What is lost, measured beside other programs: ``~8 % ±4``, or at most, ``~< 9 %``; or a sign that it
+    cannot be said."""
+    if not found.is_stated:
+        return "?"
+    ratio = ThroughputRatio(ratio=found.ratio, interval=found.interval)
+    return f"~{ratio.lost}" if ratio.is_reported else f"~< {signed(found.interval)[1]} %"
 
 
 def _more(found: Duet, rounds: int) -> int:
@@ -538,9 +697,9 @@ def _doubted(loss: Loss | None) -> Iterable[str]:
 
 
 def _lift(cell: Explained, change: Change) -> str:
-    """``from 24.1 to 75.5-112``"""
+    """``24.1 to 76-110``: a forecast has no more than two digits."""
     least, most = (cell.rate(time_ns) or 0.0 for time_ns in (change.most_ns, change.least_ns))
-    return f"from {_rate(cell.mb_s or 0.0)} to {_range([least, most])}"
+    return f"{_rate(cell.mb_s or 0.0)} to {_range([least, most], digits=2)}"
 
 
 def _rate(value: float, digits: int = 3) -> str:

@@ -45,6 +45,14 @@ def packed(files: Mapping[str, object]) -> bytes:
     return data.getvalue()
 
 
+_FOLDERS: set[Path] = set()
+
+
+def is_unpacked(folder: Path) -> bool:
+    """Whether it ends with this program, as what an archive had."""
+    return folder in _FOLDERS
+
+
 @functools.cache
 def unpacked(path: Path) -> Path:
     """A folder with what an archive has, until this program ends; ``path`` itself if it is none.
@@ -69,6 +77,7 @@ def unpacked(path: Path) -> Path:
                 raise zipfile.BadZipFile("it is compressed as 'harness share' compresses nothing")
             if members and other is None and is_small:
                 folder = UNTIL_THE_END.enter_context(temporary.folder()) / path.name
+                _FOLDERS.add(folder)
                 for member in members:
                     file = folder / member.filename
                     file.parent.mkdir(parents=True, exist_ok=True)

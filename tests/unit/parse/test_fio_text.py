@@ -123,7 +123,7 @@ def test_it_is_a_column_like_json_and_other_texts_are_told_as_what_they_are(tmp_
     assert "restore" not in done.stderr
     fast = NEW.replace("IOPS=85, BW=341KiB/s (349kB/s)(3410KiB", "IOPS=391k, BW=1526MiB/s (1600MB/s)(14.9GiB")
     (tmp_path / "new.txt").write_text(fast.replace("total=851,", "total=3906250,"), encoding="utf-8")
-    assert "new    1600  391000 " in harness("explain", "--summary", "new.txt", cwd=tmp_path).stdout
+    assert "new   1600  391000 " in harness("explain", "--summary", "new.txt", cwd=tmp_path).stdout
 
 
 def _again(text: str, pid: int, seconds: int) -> str:

@@ -15,7 +15,7 @@ from rich.text import Text
 from harness.analysis.stats import FEWEST
 from harness.cli import options
 from harness.cli.progress import RunOutcome, follow
-from harness.cli.streams import complain, err, say, tell
+from harness.cli.streams import NARROW, complain, err, say, tell
 from harness.hosts import NamespaceHost
 from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive, lasting_folder
@@ -53,9 +53,6 @@ QuietOption = Annotated[
 VerboseOption = Annotated[
     bool, typer.Option("--verbose", help="Say at the end where the time went.", rich_help_panel=THE_RUN)
 ]
-
-NARROW = 80
-"""The width of a terminal, in characters, where there is none."""
 
 LEAST_FREE_BYTES = 64 << 20
 """The space that the results folder must have before a run starts: a matrix needs about 10 MB."""

@@ -15,10 +15,10 @@ import typer
 
 from harness import explain, report
 from harness.cli.completion import VALUES
-from harness.cli.console import NARROW, carry_out, measuring, print_plan
+from harness.cli.console import carry_out, measuring, print_plan
 from harness.cli.progress import process_started_s
 from harness.cli.results import METRIC_HELP, PoolOption, ResultsPaths, write
-from harness.cli.streams import tell
+from harness.cli.streams import NARROW, tell
 from harness.explain import curves, knees, oracle, published, twin, volumes, what_if
 from harness.explain.evidence import collect
 from harness.explain.printed import PrintedFigures

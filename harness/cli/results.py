@@ -15,7 +15,7 @@ import typer
 
 from harness.api import Results
 from harness.cli.completion import VALUES
-from harness.cli.streams import tell
+from harness.cli.streams import NARROW, tell
 from harness.model.errors import UsageError
 from harness.model.probing import NAMED
 from harness.model.units import parse_percent
@@ -115,7 +115,7 @@ def compare(
     chosen, shape = Metric(metric), comparison.CompareFormat(format)
     margin = parse_percent(fail_if_slower, what="--fail-if-slower") if fail_if_slower else None
     found = comparison.compare(Measured.read([a]), Measured.read([b]), chosen, margin or comparison.MARGIN)
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else NARROW
     sys.stdout.write(comparison.render(found, shape, width) + "\n")
     slower = found.slower_by(margin) if margin else []
     if slower:

@@ -17,6 +17,9 @@ from harness.model.escape import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
+NARROW = 80
+"""The width of a terminal, in characters, where there is none."""
+
 QUIET: ContextVar[bool] = ContextVar("QUIET", default=False)
 """Whether to print only the answer and what failed."""
 

@@ -32,7 +32,7 @@ from harness.model import Column, Record
 from harness.model.choices import Choice
 from harness.model.errors import UsageError
 from harness.model.escape import as_json, for_markdown, printable
-from harness.model.lines import counted, listed
+from harness.model.lines import capital, counted, listed
 from harness.results.columns import ColumnKey, TableRow, by_column, in_order, rows_of
 from harness.results.measured import Measured
 from harness.results.metrics import Metric, in_direction, reader
@@ -40,6 +40,9 @@ from harness.results.store import FIO_SOURCE
 from harness.table import notes
 from harness.table.options import TableFormat
 from harness.table.text import laid_out, note_lines, number
+
+MOST = 4
+"""So many cells that differ are named above the table."""
 
 MARGIN = 0.05
 """By default, smaller differences than this do not matter."""
@@ -421,11 +424,18 @@ def render(found: Comparison, format: CompareFormat = CompareFormat.PLAIN, width
         lefts=(0, 6),
         width=width,
     )
-    said = (f"B against A: {found.tally}.", *found.missing)
+    said = (f"B against A: {found.tally}.", *_differing(found.cells), *found.missing)
     if github:
         return f"**{for_markdown(' '.join(said))}**\n\n{text}"
     above = [line for note in said for line in note_lines(printable(note), width)]
     return "\n".join((*above, "", text))
+
+
+def _differing(cells: Sequence[ComparedCell]) -> Iterable[str]:
+    """Which cells are slower, and which faster; nothing of one cell, whose line says it."""
+    for verdict in (Judgement.SLOWER, Judgement.FASTER) if len(cells) > 1 else ():
+        if names := [cell.name for cell in cells if cell.verdict is verdict]:
+            yield f"{capital(verdict)}: {listed(names, MOST)}."
 
 
 def _line(cell: ComparedCell, metric: Metric) -> list[str]:

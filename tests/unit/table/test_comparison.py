@@ -152,8 +152,11 @@ def test_cells_that_are_not_judged_are_counted_first_with_what_would_help() -> N
         assert " ".join(render(found, format).lstrip("*").split()).startswith(said)
     assert "inconclusive" in render(found)
     a = side(run("a"), run("a", link="local", noise=0.1))
-    found = compare(a, side(run("b", factor=0.8), run("b", link="local", noise=0.1)))
+    b = side(run("b", factor=0.8), run("b", link="local", noise=0.1))
+    found = compare(a, b)
     assert found.is_judged and found.missing[0] == "Not all of 2 cells could be judged: 1 are inconclusive."
+    assert render(found).splitlines()[1] == "Slower: wired seq-write-4k." and "Faster:" not in render(found)
+    assert render(compare(b, a)).splitlines()[1] == "Faster: wired seq-write-4k."
     advice = re.fullmatch(
         "The interval is too wide to tell a difference of 5 % from none, in 1 cell: local seq-write-4k "
         r"\(A 12, B 12\): measure both sides with --repeats (\d+)\.",

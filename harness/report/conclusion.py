@@ -702,7 +702,7 @@ def limits(cells: Sequence[Explained]) -> str:
     return f"limited by {names}{part} ({how})" if names else "no verdict on what limits it"
 
 
-UNTOLD = "not known"
+UNTOLD = "something unknown"
 
 
 def by_limit(cells: Sequence[Explained]) -> str:

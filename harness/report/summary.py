@@ -471,11 +471,9 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         rest_ns = parts.get("rest", 0)
         if rest_ns == max(parts.values()) or rest_ns < -LEAST * whole_ns:
             return []  # nothing is known, or the parts overlap
-        named = {
-            "cpu": "processor",
-            "rest": "unexplained",
-            "device": "memory" if row.conclusion.column.is_memory else "disk",
-        }
+        named = {"cpu": "processor", "rest": "unexplained"}
+        if not cell.evidence.is_one_end:
+            named["device"] = "memory" if row.conclusion.column.is_memory else "disk"
         return [
             f"{named.get(name) or short(name, [cell])} {100 * ns / whole_ns:.0f} %"
             for name, ns in sorted(parts.items(), key=lambda part: -part[1])

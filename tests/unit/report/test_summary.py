@@ -27,10 +27,12 @@ from harness.table import TableFormat, build, render
 from tests import flat
 from tests.unit.command import harness
 from tests.unit.explain.test_explain import columns, plan_of_them
+from tests.unit.explain.test_one_end import reads as of_a_portal
 from tests.unit.explain.test_real_links import PLAN as REAL
 from tests.unit.explain.test_real_links import STREAMS
 from tests.unit.explain.test_real_links import reads as of_a_real_link
 from tests.unit.report.test_conclusion import ON_DISK, UNSURE, in_repeats, reads
+from tests.unit.results_folder import WIRED
 from tests.unit.table.test_file_systems import plan as plan_of_nfs
 from tests.unit.table.test_file_systems import reads as reads_over_nfs
 from tests.unit.test_disturbed_results import spoilt
@@ -111,6 +113,7 @@ def test_several_transports_and_protections_are_named_in_their_rows() -> None:
     assert lines[0].startswith("Lab, own kernel: iSCSI and NVMe/TCP over emulated links, disk in memory")
     names = [re.split(r" {2,}(?!\+)", line)[0] for line in lines[5:9]]
     assert names == ["wired 1 Gbit/s iSCSI", "  + IPsec", "  + WireGuard", "  + MACsec"]
+    assert "something unknown (openflow-flows) at 4K" in joined(stored("hops-virtual"))
     assert "  + not encrypted null-sha256" in "\n".join(stored("ladder"))
     assert re.fullmatch(r"  \+ IPsec +102 +unclear +23.7 +unclear +5790 +0.17", lines[6])
     words = joined(lines)
@@ -205,6 +208,25 @@ def test_the_time_of_a_request_accounts_for_what_is_missing() -> None:
     (slow,) = in_repeats((10.0, 9.0))[:1]
     assert "Time of" not in joined(of([slow]))
     assert "Time of" not in joined(of(columns(), waterfall_ns={"device": 2e6, "link": 2e6, "rest": -1.5e6}))
+
+
+def test_of_a_target_that_nobody_watched_no_part_is_called_its_memory() -> None:
+    records = [
+        flat.changed(each, testbed=TestbedKind.HOST)
+        for each in (
+            *of_a_portal("random", 4, 420.0, command_us=200.0),
+            *of_a_portal("sequential", 256, 2600.0),
+        )
+    ]
+    link = msgspec.structs.replace(WIRED, emulated=False, interface="eth0", delay_us=0.0)
+    jobs = tuple(
+        reads(name, block, "1") for name, block in (("random-4k-1", "4k"), ("sequential-256k-1", "256k"))
+    )
+    words = joined(of(records, plan_of_them(links={"wired": link}, jobs=jobs)))
+    assert "Host: iSCSI over real links, disk in memory, 1 request at a time, of the target nothing" in words
+    assert "Link: wired carries 117.7 MB/s, round trip 0.1 ms." in words
+    (time,) = re.findall(r"Time of a request over wired: (.*?)\. ", words)
+    assert "target" in time and "memory" not in time and "disk" not in time
 
 
 def test_columns_of_the_table_stay_below_their_headings_where_figures_are_disturbed() -> None:

@@ -6,7 +6,8 @@ a profile says what its disk reads ahead meanwhile; of a real disk in sequence i
 given. Profiles leave write caches out, so of them there are reads alone.
 
 Nothing is said of more than one I/O at a time, of a path with a disk behind it, which its figure has already,
-and of jobs whose options say something else about places or times (``PLAIN``).
+of jobs whose options say something else about places or times (``PLAIN``), and of runs that call by one name
+reads in sequence and at random.
 """
 
 from __future__ import annotations
@@ -110,7 +111,10 @@ def volumes(found: Measured, cells: Sequence[Explained]) -> list[VolumeOverPath]
         if block_bytes is None or direction is None or path_ns is None:
             continue
         # As planned, since records of old have no pattern.
-        is_random = described(jobs[0]).pattern == "random"
+        patterns = {described(job).pattern for job in jobs}
+        if len(patterns) > 1:
+            continue
+        is_random = patterns == {"random"}
         times = []
         if direction == "read":
             size_bytes = max(plan.storage.backing.size_bytes for plan in plans)

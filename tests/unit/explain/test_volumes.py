@@ -64,6 +64,23 @@ def test_each_disk_over_each_column_is_the_paths_time_and_then_the_disks() -> No
     assert of(made, "hdd-7200", "wifi", "rand-read-256k").is_read_ahead is False
 
 
+def test_nothing_is_said_of_one_name_for_reads_in_sequence_and_at_random() -> None:
+    found = loaded()
+    ((run, plan),) = found.plans.items()
+    swapped = [
+        replace(
+            job, options=tuple((k, "randread" if (k, v) == ("rw", "read") else v) for k, v in job.options)
+        )
+        for job in plan.jobs
+    ]
+    both = replace(
+        found,
+        records=[*found.records, *(replace(each, run_id="other") for each in found.records)],
+        plans={run: plan, "other": replace(plan, run_id="other", jobs=tuple(swapped))},
+    )
+    assert {each.workload for each in both.volumes} == {"rand-read-4k", "rand-read-256k"}
+
+
 def test_it_is_what_the_disk_gave_in_virtual_time() -> None:
     computed = report.load([FIGURES / "protections-virtual"]).volumes
     measured = {

@@ -61,33 +61,15 @@ def of(evidence: Evidence, limit: Limit) -> Headroom | None:
     return msgspec.structs.replace(made, least_mb_s=loads[0], mb_s=loads[1], most_mb_s=loads[2])
 
 
-def sentence(evidence: Evidence, limit: Limit, found: Headroom, size: str) -> str:
-    """``The link's rate hides what IPsec costs: a core has room for 121 to 203 MB/s of 256K blocks ...``"""
-    words, how = limit.rule.words(evidence), remedy(evidence, limit, found)
-    begin = f"{words[:1].upper()}{words[1:]} hides what {evidence.column.title} costs"
-    core = "the core that both ends share" if evidence.is_emulated and not evidence.busiest else "a core"
-    alone = _mb_s(found.cipher_mb_s)
-    if load := room(found, " to "):
-        load += f" of {size}" + (f" (the cipher alone: {alone} MB/s)" if alone else "")
-        begin += f": {core} has room for {load}, and above that it would show"
-    elif alone:
-        begin += (
-            f": the cipher alone fills {core} at {alone} MB/s of {size}, and it shows there at the latest"
-        )
-    else:
-        begin += ", and from which load on it would show is not known"
-    return f"{begin}; '{how}' finds out." if how else f"{begin}."
-
-
-def room(found: Headroom, to: str = "-") -> str:
+def room(found: Headroom) -> str:
     """At which load a core would be full: ``121-203 MB/s``; empty if that is not known."""
     if not found.least_mb_s or not found.most_mb_s:
         return ""
-    return f"{to.join(dict.fromkeys((_mb_s(found.least_mb_s), _mb_s(found.most_mb_s))))} MB/s"
+    return f"{'-'.join(dict.fromkeys((_mb_s(found.least_mb_s), _mb_s(found.most_mb_s))))} MB/s"
 
 
-def _mb_s(rate: float | None) -> str:
-    return "" if rate is None else f"{rate:.3g}" if rate < 1000 else f"{rate:.0f}"
+def _mb_s(rate: float) -> str:
+    return f"{rate:.3g}" if rate < 1000 else f"{rate:.0f}"
 
 
 def remedy(evidence: Evidence, limit: Limit, found: Headroom) -> str:

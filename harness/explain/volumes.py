@@ -179,21 +179,27 @@ def _of_own(own_ns: Span, path_ns: Span, is_random: bool) -> _Sum:
 
 
 def lines(found: Sequence[VolumeOverPath], width: int) -> list[str]:
-    """The disks over the fastest column without protection, or else with it, as a table: reads, and below
-    them writes of the initiator's own. Nothing of a path that the lab limits."""
+    """``tables`` in lines: with as many columns as ``width`` has room for, but for one."""
+    return [line for table in tables(found, width) for line in _laid_out(table)]
+
+
+def tables(found: Sequence[VolumeOverPath], width: int | None = None) -> list[list[list[str]]]:
+    """The disks over the fastest column without protection, or else with it, in rows below one of headings:
+    reads, and in a table of their own writes of the initiator's own. Nothing of a path that the lab limits.
+    """
     shown = [each for each in found if not each.is_lab_limited]
     if not shown:
         return []
     best = max(shown, key=lambda each: (not each.column.protection, each.high_mb_s))
-    said = []
+    made = []
     for direction in ("read", "write"):
         own = [each for each in shown if each.is_over(best) and each.direction == direction]
         workloads = _extremes(own)
         table = _table(own, workloads)
-        while len(workloads) > 1 and max(map(len, table)) > width:
+        while width is not None and len(workloads) > 1 and max(map(len, _laid_out(table))) > width:
             table = _table(own, workloads := workloads[:-1])
-        said += table
-    return said
+        made += [table] if table else []
+    return made
 
 
 def _extremes(own: Sequence[VolumeOverPath]) -> list[str]:
@@ -204,8 +210,8 @@ def _extremes(own: Sequence[VolumeOverPath]) -> list[str]:
     return list(dict.fromkeys(name for _, name in chosen))
 
 
-def _table(own: Sequence[VolumeOverPath], workloads: Sequence[str]) -> list[str]:
-    """A line for each disk, below one with headings; none without workloads."""
+def _table(own: Sequence[VolumeOverPath], workloads: Sequence[str]) -> list[list[str]]:
+    """A row for each disk, below one with headings; none without workloads."""
     if not workloads:
         return []
     of = {(each.disk, each.workload): each for each in own}
@@ -219,7 +225,11 @@ def _table(own: Sequence[VolumeOverPath], workloads: Sequence[str]) -> list[str]
         known = [each for each in cells if each is not None]
         ahead = ", reads ahead" if any(each.is_read_ahead for each in known) else ""
         rows.append([f"{known[0].title}{ahead}", *("" if each is None else _words(each) for each in cells)])
-    return tabulate(rows, tablefmt="plain", disable_numparse=True).splitlines()
+    return rows
+
+
+def _laid_out(table: Sequence[Sequence[str]]) -> list[str]:
+    return tabulate(table, tablefmt="plain", disable_numparse=True).splitlines()
 
 
 def _words(each: VolumeOverPath) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from harness.explain import knees
+import itertools
+import re
+from collections.abc import Sequence
+
+from harness.explain import knees, volumes
 from harness.explain.curves import sentences
 from harness.model.escape import printable
 from harness.model.lines import counted, wrapped
-from harness.report import draw
+from harness.report import draw, summary
 from harness.report.charts import Chart
-from harness.report.conclusion import Conclusion
 from harness.report.content import LoadedResults, columns
 from harness.report.losses import losses
 from harness.table import Metric
@@ -24,25 +27,31 @@ _LINE = 17
 
 def answer(results: LoadedResults) -> list[Chart]:
     """One picture; none if there is nothing to say."""
-    found = results.rest.answers if results.rest.records else []
+    rest = results.rest
+    found = rest.answers if rest.records else []
     told = [*sentences(results.curves), *knees.sentences(results.knees)]
     parts: list[str] = []
-    y = 0.0
-    for sentence in told:
-        y = _text(parts, y, sentence) + 6
+    y = _sentences(parts, 0.0, told)
     if found:
-        for chart in losses(found[:MOST], columns(results.rest, results.rest.table(Metric.MB_S))):
+        for chart in losses(found[:MOST], columns(rest, rest.table(Metric.MB_S))):
             parts.append(draw.text(0, y + 14, chart.title, "b"))
             parts.append(draw.inset(0, y + 22, chart.width, chart.height, chart.body))
             y += 34 + chart.height
-    for conclusion in found[:MOST]:
-        y = _column(parts, y, conclusion)
+    answers = summary.said(found[:MOST], rest)
+    wide = draw.fits(WIDTH)
+    for each in answers:
+        y = _sentences(parts, y, [each.circumstances, each.links])
+        y = _table(parts, y, each.table(wide), "e")
+        y = _sentences(parts, y, [each.legend])
+        y = _table(parts, y, volumes.lines(rest.volumes, wide)) if len(answers) == 1 else y
+        y = _sentences(parts, y, each.sentences) + 8
     if (left := len(found) - MOST) > 0:
-        y = _text(parts, y, f"{counted(left, 'more column')}: harness explain --summary")
+        y = _sentences(parts, y, [f"{counted(left, 'more column')}: harness explain --summary"])
+    told += itertools.chain(*((each.circumstances, *each.sentences) for each in answers))
     return [
         Chart(
             title="What it costs, and why",
-            description=" ".join([*told, *(f"{each.column.label}: {each.words}" for each in found[:MOST])]),
+            description=" ".join(told),
             width=WIDTH,
             height=y,
             body="".join(parts),
@@ -52,14 +61,23 @@ def answer(results: LoadedResults) -> list[Chart]:
     ] * bool(parts)
 
 
-def _text(parts: list[str], y: float, words: str) -> float:
-    """Where lines of text end that begin at ``y``."""
-    for line in wrapped(printable(words), draw.fits(WIDTH)):
-        y += _LINE
-        parts.append(draw.text(0, y - 4, line))
+def _sentences(parts: list[str], y: float, said: Sequence[str]) -> float:
+    """Where lines of text end that begin at ``y``; between two sentences is some room."""
+    for words in filter(None, said):
+        for line in wrapped(printable(words), draw.fits(WIDTH)):
+            y += _LINE
+            parts.append(draw.text(0, y - 4, line))
+        y += 6
     return y
 
 
-def _column(parts: list[str], y: float, conclusion: Conclusion) -> float:
-    parts.append(draw.text(0, y + 14, draw.shortened(conclusion.column.label, draw.fits(WIDTH)), "b"))
-    return _text(parts, y + 28, conclusion.words) + 14
+def _table(parts: list[str], y: float, lines: Sequence[str], classes: str = "") -> float:
+    """The same of lines whose columns are two blanks apart. With the class ``e`` all but the first end where
+    they do in the line, else they begin there."""
+    for line in lines:
+        y += _LINE
+        for column in re.finditer(r"\S+(?: \S+)*", line):
+            of_column = classes if column.start() > len(summary.GAP) else ""
+            x = draw.width(line[: column.end() if of_column else column.start()])
+            parts.append(draw.text(x, y - 4, column[0], of_column))
+    return y + 6 * bool(lines)

@@ -1,4 +1,4 @@
-"""What a column reaches and costs, and why: the answer that most readers came for, in a few sentences.
+"""What a column reaches and costs, and why: the answer that most readers came for, which ``summary`` words.
 
 A column without protection is held to what its link carries, its goodput, and to what one request at a time
 allows (``bounds``); and to the local disk, unless that is memory, next to which every network looks broken. A
@@ -24,12 +24,11 @@ import msgspec
 from harness.analysis import duet, stats
 from harness.analysis.duet import Duet
 from harness.analysis.stats import MARGIN, Difference
-from harness.explain import headroom
 from harness.explain.headroom import Headroom
 from harness.explain.limits import Limit
 from harness.explain.text import Explained
 from harness.explain.verdict import Confidence
-from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, Setting, Status
+from harness.model import Setting, Status
 from harness.model.lines import capital, counted, listed
 from harness.parse.profiles import DEFAULT_PROPOSAL
 from harness.results.columns import CellKey
@@ -37,9 +36,6 @@ from harness.table.options import Table, TableCell, TableColumn
 
 LARGE_BYTES = 1 << 16
 """From here on a block is a super-packet or more."""
-
-NEARLY = 0.8
-"""From this part of its goodput on, a link is nearly full."""
 
 ABOVE = 1.05
 """A figure that is this much above the goodput is no figure of that link as its plan has it."""
@@ -88,32 +84,6 @@ class ThroughputRatio(msgspec.Struct, frozen=True, kw_only=True):
         return self.difference in (Difference.SHOWN, None)
 
     @property
-    def parts(self) -> tuple[str, str]:
-        """``3 % slower`` and `` (95 %: 2 to 4)``; ``too few repeats to tell: between 1 and 4 % slower`` and
-        nothing."""
-        is_close = self.interval is not None and len({*map(_amount, self.interval)}) == 1
-        amount = _amount(self.ratio, tenths=is_close and not self.is_exact)
-        changed = f"{amount} % {'slower' if self.ratio <= 1 else 'faster'}"
-        if self.is_exact:
-            return changed, " (exactly: virtual time)"
-        if self.interval is None:
-            return changed, " (measured once)"
-        match self.difference:
-            case Difference.SHOWN:
-                return changed, f" (95 %: {_ends(self.interval)})"
-            case Difference.NONE:
-                no = f"no difference of more than {MARGIN:.0%}".replace("%", " %")
-                return no, f" (95 %: {_between(self.interval, 'to')})"
-            case _ if self.interval[1] < WIDEST:
-                return f"too few repeats to tell: between {_between(self.interval, 'and')}", ""
-            case _:
-                return "too few repeats to tell", ""
-
-    @property
-    def words(self) -> str:
-        return "".join(self.parts)
-
-    @property
     def brief(self) -> str:
         """What is lost: ``3 % (2-4)``, with its interval in brackets."""
         is_close = self.interval is not None and len({*map(_amount, self.interval)}) == 1
@@ -126,7 +96,7 @@ class ThroughputRatio(msgspec.Struct, frozen=True, kw_only=True):
         least, most = signed(self.interval)
         match self.difference:
             case Difference.SHOWN:
-                return f"{amount} ({_ends(self.interval).replace(' to ', '-')})"
+                return f"{amount} ({_ends(self.interval)})"
             case Difference.NONE:
                 return f"under {100 * MARGIN:.0f} % ({least} to {most})"
             case _ if self.interval[1] < WIDEST:
@@ -148,24 +118,6 @@ class ThroughputRatio(msgspec.Struct, frozen=True, kw_only=True):
         if self.is_exact or self.interval is None:
             return amount
         return f"{amount} ±{max(off, 0.1):.{1 if is_close else 0}f}"
-
-    def costs(self, baseline: str) -> str:
-        """``costs 3 % compared with wired (95 %: 2 to 4)``; ``baseline`` may be empty."""
-        first, brackets = self.parts
-        against = f" compared with {baseline}" if baseline else ""
-        if self.is_reported and self.ratio <= 1:
-            return f"costs {first.removesuffix(' slower')}{against}{brackets}"
-        if self.difference is Difference.INCONCLUSIVE:
-            return f"what it costs{against} is not shown ({first})"
-        return f"{'is' if self.is_reported else 'makes'} {first}{against}{brackets}"
-
-    @property
-    def than_local(self) -> str:
-        """``52 % slower than the local disk (95 %: 50 to 54)``."""
-        first, brackets = self.parts
-        if self.is_reported:
-            return f"that is {first} than the local disk{brackets}"
-        return f"compared with the local disk, {first}{brackets}"
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,11 +154,9 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.block_bytes // 1024}K{deep}"
 
     @property
-    def depends(self) -> str:
-        """Each cell's own figure, if they differ so much that one of all says nothing; else empty."""
-        if len(self.apart) < max(2, len(self.cells)):
-            return ""
-        return ", ".join(f"{workload}: {found.words}" for workload, found in self.apart)
+    def depends(self) -> bool:
+        """Whether the cells differ so much that one figure of all says nothing."""
+        return len(self.apart) >= max(2, len(self.cells))
 
     @property
     def disturbed(self) -> str:
@@ -262,43 +212,12 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
         most = self.most_mb_s
         return most is not None and not self.is_waiting and max(self.mb_s, default=0.0) > ABOVE * most
 
-    def rates(self, *, with_both: bool) -> str:
-        """``101 to 105 MB/s of at most 117.7 over this link (112.6 with one request at a time)``; where a
-        request waits rather than transfers, or without ``with_both``, one of the two bounds."""
-        found, alone = self.mb_s, sorted(self.alone_mb_s)
-        if not found or self.is_disturbed:
-            return ""
-        goodput = self.most_mb_s
-        # Three digits, but without an exponent.
-        shown = (f"{rate:.3g}" if rate < 999.5 else f"{rate:.0f}" for rate in (min(found), max(found)))
-        rates = " to ".join(dict.fromkeys(shown))
-        ends_alone = " to ".join(dict.fromkeys(bound(most) for most in (*alone[:1], *alone[-1:])))
-        if self.is_waiting:
-            return f"{rates} MB/s of at most {ends_alone} with one request at a time"
-        if not goodput:
-            streams = [cell.evidence.stream_mb_s or 0.0 for cell in self.cells]
-            one = " to ".join(dict.fromkeys(f"{rate:.3g}" for rate in (min(streams), max(streams))))
-            # What a cell beat says nothing, and the stream had no protection.
-            is_told = min(streams) >= max(found) and with_both
-            return f"{rates} MB/s" + (f" (one TCP stream reached {one})" if is_told else "")
-        if self.is_above:
-            return f"{rates} MB/s, more than this link should carry ({bound(goodput)})"
-        both = f" ({ends_alone} with one request at a time)" if alone and with_both else ""
-        most = "at most" if max(found) <= goodput else "about"
-        return f"{rates} MB/s of {most} {bound(goodput)} over this link{both}"
-
     @property
     def is_part(self) -> bool:
         """Whether what was kept is a part of something that is known."""
         if self.is_disturbed:
             return bool(self.kept)
         return self.compared is not None or self.goodput_mb_s is not None
-
-    @property
-    def is_nearly_full(self) -> bool:
-        """Whether all of its cells nearly fill the link."""
-        goodput, rates = self.goodput_mb_s, [cell.mb_s or 0.0 for cell in self.cells]
-        return goodput is not None and NEARLY * goodput <= min(rates) <= max(rates) <= ABOVE * goodput
 
 
 class Hiding(msgspec.Struct, frozen=True, kw_only=True):
@@ -329,17 +248,15 @@ def ends(groups: Sequence[Group]) -> Sequence[Group]:
 class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     """One column's answer. ``losses`` is empty if there is no figure that counts.
 
-    ``subject`` says what reaches or costs that much, ``baseline`` compared with what: the name of a column,
-    or empty without protection. ``lab_limited`` are the workloads that are left out of the answer about a
-    protection, because a figure is not the emulated link's, but the lab's own: the column's, or that which it
-    is compared with. ``disturbed`` are those left out for that; ``is_disturbed``: any figure is. ``lacks``
-    says what has no figure at all, and why. ``hiding`` is a cell whose limit hides what the protection costs;
-    as that is about a core, the first link's answer has it. ``memory`` says, in the first answer, that reads
-    may come from the target's memory.
+    ``baseline`` is the name of the column that it is compared with, empty without protection. ``lab_limited``
+    are the workloads that are left out of the answer about a protection, because a figure is not the emulated
+    link's, but the lab's own: the column's, or that which it is compared with. ``disturbed`` are those left
+    out for that; ``is_disturbed``: any figure is. ``lacks`` says what has no figure at all, and why.
+    ``hiding`` is a cell whose limit hides what the protection costs; as that is about a core, the first
+    link's answer has it. ``memory`` says, in the first answer, that reads may come from the target's memory.
     """
 
     column: TableColumn
-    subject: str
     baseline: str
     losses: tuple[Loss, ...]
     lab_limited: tuple[str, ...] = ()
@@ -365,70 +282,6 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
         return self.lacks or "what it is held to is not known"
 
     @property
-    def hidden(self) -> str:
-        """Up to which load what limits hides what the protection costs, as a sentence; empty if it does
-        not."""
-        if self.hiding is None:
-            return ""
-        cell, found = self.hiding.cell, self.hiding.found
-        size = self.hiding.size.replace("K", "K blocks")
-        return headroom.sentence(cell.evidence, cell.verdict.limited_by, found, size)
-
-    @property
-    def sentences(self) -> str:
-        """What it reaches or costs, and what limits that, in a sentence for each size of block."""
-        if not self.losses:
-            return f"no answer on {self.subject}, because {self.why_none}."
-        sentences = [self._sentence(loss, is_first=not n) for n, loss in enumerate(self.shown)]
-        if others := len(self.losses) - len(sentences):
-            sentences.append(f"{others} other sizes and depths are in the table")
-        words = " ".join(f"{each}." for each in (self.subject, *sentences))
-        return words.replace("(95 %:", "(95 % interval:", 1)
-
-    def _sentence(self, loss: Loss, *, is_first: bool) -> str:
-        size = loss.size.replace("K", "K blocks")
-        baseline = self.baseline if is_first else ""
-        rates = loss.rates(with_both=not self.column.column.protection)
-        sentences, parts = rates and f", {rates}", []
-        if loss.is_disturbed:
-            than = self.baseline or "the local disk"
-            if not loss.disturbed:
-                return capital(f"{size}: other programs disturbed it too much to compare it with {than}")
-            return capital(f"{size}: {loss.disturbed} than {than} (disturbed)")
-        if self.column.column.protection and loss.depends:
-            against = f" compared with {baseline}" if baseline else ""
-            parts.append(f"what it costs{against} depends on the workload ({loss.depends}){sentences}")
-        elif self.column.column.protection and loss.compared is not None:
-            parts.append(f"{loss.compared.costs(baseline)}{sentences}")
-        else:
-            parts.append(f"nearly fills the link, {rates}" if loss.is_nearly_full else rates)
-            if loss.depends:
-                parts.append(f"compared with the local disk it depends on the workload ({loss.depends})")
-            elif loss.compared is not None:
-                parts.append(loss.compared.than_local)
-        if not loss.depends:
-            parts += [f"for {workload} alone, {found.words}" for workload, found in loss.apart]
-        return capital(f"{size}: {'; '.join((*parts, decides(loss.cells)))}")
-
-    @property
-    def left_out(self) -> str:
-        """What the answer leaves out, as a sentence or two; empty if it has all, or nothing."""
-        whys = (
-            (self.lab_limited, "the lab limits there, not the link that it imitates"),
-            (self.disturbed, f"other programs disturbed {'it' if len(self.disturbed) == 1 else 'them'}"),
-        )
-        sentences = [
-            f"Left out: {listed(names, MOST)}, because {why}." for names, why in whys if names and self.losses
-        ]
-        return " ".join(sentences)
-
-    @property
-    def words(self) -> str:
-        """All of it, as the command and the page print it behind the column's name."""
-        more = (self.proved, self.unknown, self.memory, self.left_out, self.hidden, self.help)
-        return " ".join(filter(None, (self.sentences, *more)))
-
-    @property
     def proved(self) -> str:
         """That of the target nothing was seen, as a sentence; empty if both ends were."""
         if self.column.column.filesystem:
@@ -441,20 +294,6 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
         """That the rate of a column's link without protection is not known, as a sentence; else empty."""
         whys = {cell.evidence.rate_unknown for loss in self.losses for cell in loss.cells} - {""}
         return " ".join(f"{capital(why)}." for why in sorted(whys) if not self.baseline)
-
-    @property
-    def help(self) -> str:
-        """What would help where the loss is largest, as a sentence; empty if that is not known."""
-        sure = [loss for loss in self.losses if not loss.is_disturbed]
-        cells = [pair for loss in sure for pair in zip(loss.kept, loss.cells, strict=True)]
-        for _, cell in sorted(cells, key=lambda pair: pair[0]):
-            change = cell.verdict.change
-            if change is None or not cell.lift:
-                continue
-            lifted = f"Forecast: with {change.what}, {cell.evidence.workload} would rise {cell.lift}"
-            known = f"{lifted} ({cell.where})." if cell.where else f"{lifted}."
-            return f"{known} {OFFLOAD}" if self.takes_packets_one_by_one else known
-        return OFFLOAD if self.takes_packets_one_by_one else ""
 
     @property
     def takes_packets_one_by_one(self) -> bool:
@@ -482,7 +321,6 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Conclusion]:
         for cell in cells
         if cell.verdict.is_lab_limited and not cell.evidence.column.protection
     }
-    several = len({column.heading[0] for column in table.columns}) > 1
     found: list[Conclusion] = []
     rooms: set[tuple[Setting | None, str | None, tuple[str, ...]]] = set()
     for place, column in enumerate(table.columns):
@@ -523,7 +361,6 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Conclusion]:
         found.append(
             Conclusion(
                 column=column,
-                subject=_subject(column, with_setting=several),
                 baseline=column.column.bare.label if is_protected else "",
                 losses=losses,
                 hiding=hiding,
@@ -669,35 +506,8 @@ def _lacks(table: Table, column: TableColumn) -> str:
     return ""
 
 
-def _subject(column: TableColumn, *, with_setting: bool) -> str:
-    """``IPsec aes128gcm16 over Gigabit Ethernet``, ``iSCSI over Gigabit Ethernet (disk in memory)``."""
-    if column.setting is not None and not column.setting.is_harness:
-        return "an output of fio, which does not say over what"
-    origin, title, remarks, protection = column.heading
-    of = column.column
-    transport = TRANSPORTS.get(of.transport or DEFAULT_TRANSPORT, "")
-    if of.filesystem:
-        return f"{of.filesystem}, {title}"
-    what = protection if of.protection else transport
-    sentences = [remark for remark in remarks.split(", ") if remark and remark != "emulated"]
-    if not of.protection and transport in sentences:
-        sentences.remove(transport)
-    if column.is_memory and not of.protection:
-        sentences.append("disk in memory")
-    brackets = f" ({', '.join(sentences)})" if sentences else ""
-    return f"{f'{origin}: ' if origin and with_setting else ''}{what} over {title}{brackets}"
-
-
-def decides(cells: Sequence[Explained]) -> str:
-    """What limits these cells, and how sure that is: ``limited by the round trip (confidence high)``."""
-    names, part, how = _limits(cells)
-    known = {cell.verdict.limited_by for cell in cells} - {Limit.UNKNOWN}
-    lab = ", so this says nothing of such a link" if known == {Limit.LAB} else ""
-    return f"limited by {names}{part}{lab} ({how})" if names else "what limits it is not known"
-
-
 def limits(cells: Sequence[Explained]) -> str:
-    """The same of a picture's bars: ``limited by crypto work (confidence high)``."""
+    """What limits these cells, and how sure that is: ``limited by crypto work (confidence high)``."""
     names, part, how = _limits(cells)
     return f"limited by {names}{part} ({how})" if names else "no verdict on what limits it"
 
@@ -748,12 +558,12 @@ def signed(interval: tuple[float, float]) -> tuple[str, str]:
 
 
 def _ends(interval: tuple[float, float]) -> str:
-    """``2 to 4``; closer ends have a tenth, or are ``within 0.1``."""
+    """``2-4``; closer ends have a tenth, or are ``within 0.1``."""
     least, most = sorted(interval, key=lambda ratio: abs(ratio - 1))
     if (low := _amount(least)) != (high := _amount(most)):
-        return f"{low} to {high}"
+        return f"{low}-{high}"
     ends = dict.fromkeys(_amount(end, tenths=True) for end in (least, most))
-    return " to ".join(ends) if len(ends) > 1 else "within 0.1"
+    return "-".join(ends) if len(ends) > 1 else "within 0.1"
 
 
 def _between(interval: tuple[float, float], joint: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,16 +17,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from harness.explain import forecasts, knees
+from harness.explain import forecasts, knees, volumes
 from harness.explain.curves import sentences
 from harness.model import TRANSPORTS, LinkProfile, Plan
 from harness.model.escape import as_json, for_page
 from harness.model.lines import capital, counted, listed
 from harness.model.protections import protocol
 from harness.model.units import format_size
-from harness.report import charts, content, draw, paths
+from harness.report import charts, content, draw, paths, summary
 from harness.report.charts import Chart, ChartKind
-from harness.report.conclusion import Conclusion
 from harness.report.content import ColumnFacts, LoadedResults, Origin, Words, planned_s
 from harness.report.losses import WHISKERS, headline
 from harness.report.picture import NEEDS, SWEPT, drawn
@@ -127,7 +127,7 @@ _THEMES = (
     '<label class="bar">Colours <select id="theme"><option value="auto">as the system</option>'
     '<option value="light">light</option><option value="dark">dark</option></select></label>'
 )
-_ANSWERS = 12  # as many are in sight; the others are behind a click
+_TOLD = 12  # so many sentences of a sweep are in sight; the others are behind a click
 _MANY = 24  # with more pictures in a section, a browser lays out only those in sight
 _AGAIN_S = 5  # after which a page of a run that goes on loads itself again
 _DEEPEST = 6  # levels of an environment that are laid out; deeper ones are shown as JSON
@@ -144,7 +144,7 @@ def render(results: LoadedResults, words: Words | None = None, *, going: str = "
     sections = [("progress", "Progress", _progress(results))] if going else []
     sections += [("answer", "Answer", _answer(results, facts))]
     sections += [
-        (part.anchor, part.place, _section(part, found, _listed_marks(doubts(results.curves))))
+        (part.anchor, part.place, _section(part, found, _listed(doubts(results.curves))))
         for part in _DRAWN
         if part.kind in SWEPT and (found := drawn(part.kind, results))
     ]
@@ -177,7 +177,7 @@ def _of_cells(results: LoadedResults) -> list[tuple[str, str, str]]:
         if part.kind is ChartKind.TRENDS and results.compared is not None:
             continue
         if part.kind not in SWEPT and ((found := drawn(part.kind, results)) or not of_runs):
-            more = _listed_marks(charts.signs(table)) if part.kind is ChartKind.BARS else ""
+            more = _listed(charts.signs(table)) if part.kind is ChartKind.BARS else ""
             if part.kind is ChartKind.DIFFERENCES and (compared := results.compared) is not None:
                 runs = f"A: {listed(compared.a)}. B: {listed(compared.b)}. {compared.tally}."
                 more = "".join(f"<p>{for_page(line)}</p>" for line in (runs, *compared.missing))
@@ -291,13 +291,18 @@ def _legend(facts: Iterable[ColumnFacts]) -> str:
 
 def _answer(results: LoadedResults, facts: Sequence[ColumnFacts]) -> str:
     """What each column costs and why, and where the figures come from."""
-    said = [f"<li>{for_page(line)}</li>" for line in _told(results)]
-    found = results.rest.answers if results.rest.records else []
-    shown = drawn(ChartKind.LOSS, results.rest) if found else []
-    pictures = "".join(figure(chart, "What is lost") for chart in shown)
-    pictures = pictures and f'<p>{WHISKERS}</p><div class="charts">{pictures}</div>'
-    reported = _first(said, "sentences", "<ul>", "</ul>")
-    reported += pictures + _first(list(map(_cost, found)), "columns")
+    rest = results.rest
+    found = rest.answers if rest.records else []
+    reported = _first(_told(results))
+    if shown := drawn(ChartKind.LOSS, rest) if found else []:
+        pictures = "".join(figure(chart, "What is lost") for chart in shown)
+        reported += f'<p>{WHISKERS}</p><div class="charts">{pictures}</div>'
+    answers = summary.said(found, rest)
+    disks = volumes.tables(rest.volumes) if len(answers) == 1 else []
+    for answer in answers:
+        reported += f"<p>{for_page(answer.circumstances)} {for_page(answer.links)}</p>{_figures(answer)}"
+        reported += "".join(_data(", ".join(table[0]), table[0], table[1:]) for table in disks)
+        reported += _listed(answer.sentences)
     if not reported:
         reported = (
             "<p>No column over a network has a figure, or can be compared with another one. "
@@ -308,6 +313,19 @@ def _answer(results: LoadedResults, facts: Sequence[ColumnFacts]) -> str:
         reported += f"<h3>Said and measured</h3><p>{for_page(forecasts.summary(tried))}</p>"
         reported += _data("Forecasts that were tried", forecasts.HEADINGS, forecasts.rows(tried))
     return f'<section id="answer"><h2>What it costs, and why</h2>{reported}{_legend(facts)}</section>'
+
+
+def _figures(answer: summary.SettingAnswer) -> str:
+    """The table of an answer, and what its figures are; nothing without any."""
+    if not answer.blocks:
+        return ""
+    headings = [f"{block.heading} {name}" for block in answer.blocks for name in block.names]
+    parts = (block.figures for block in answer.blocks)
+    lines = [
+        (title.strip(), *itertools.chain(*of_row))
+        for title, *of_row in zip(answer.titles, *parts, strict=True)
+    ]
+    return f"{_data(answer.circumstances, ('column', *headings), lines)}<p>{for_page(answer.legend)}</p>"
 
 
 def _progress(results: LoadedResults) -> str:
@@ -329,19 +347,11 @@ def _told(results: LoadedResults) -> list[str]:
     return [*sentences(results.curves), *knees.sentences(results.knees)]
 
 
-def _first(found: Sequence[str], what: str, before: str = "", after: str = "") -> str:
-    """What is in sight of several things, and the others behind a click."""
-    if not found:
-        return ""
-    shown, rest = (f"{before}{''.join(part)}{after}" for part in (found[:_ANSWERS], found[_ANSWERS:]))
-    left = len(found) - _ANSWERS
-    return shown + (f"<details><summary>{left} more {what}</summary>{rest}</details>" if left > 0 else "")
-
-
-def _cost(answer: Conclusion) -> str:
-    return (
-        f'<div class="answer"><h3>{for_page(answer.column.label)}</h3><p>{for_page(answer.words)}</p></div>'
-    )
+def _first(said: Sequence[str]) -> str:
+    """Those that are in sight of several sentences, and the others behind a click."""
+    rest = _listed(said[_TOLD:])
+    count = counted(len(said) - _TOLD, "more sentence")
+    return _listed(said[:_TOLD]) + (rest and f"<details><summary>{count}</summary>{rest}</details>")
 
 
 def _matrix(tables: Mapping[Metric, Table], facts: Sequence[ColumnFacts]) -> str:
@@ -406,16 +416,16 @@ def _table(table: Table, facts: Sequence[ColumnFacts], prefix: str) -> str:
         f"<caption><span>{for_page(table.title)}; {better} is better</span></caption>"
         f"<thead><tr>{corner}{head}</tr></thead>"
         f"<tbody>{''.join(lines)}</tbody></table></div>"
-        + _listed_marks(table.marks)
+        + _listed(table.marks)
         + (f"<h3>Why a figure is missing</h3><ul>{reasons}</ul>" if reasons else "")
         + (f"<h3>Warnings</h3><ul>{doubts}</ul>" if doubts else "")
         + f"<h3>Notes</h3><ul>{notes}</ul>"
     )
 
 
-def _listed_marks(marks: Sequence[str]) -> str:
-    """What the signs of figures mean, below or above these; nothing if there are none."""
-    items = "".join(f"<li>{for_page(mark)}</li>" for mark in marks)
+def _listed(said: Sequence[str]) -> str:
+    """As a list; nothing if there is nothing in it."""
+    items = "".join(f"<li>{for_page(each)}</li>" for each in said)
     return items and f"<ul>{items}</ul>"
 
 

@@ -1,5 +1,5 @@
-"""The answer in a few lines, for a terminal: what was measured, a table of what each column reaches, and what
-follows from it.
+"""The answer in a few lines, for terminal, page and picture: what was measured, a table of what each column
+reaches, and what follows from it.
 
 A row is a column of the matrix, indented if it is the one above with a protection. For each size of blocks
 (and depth) it has the slowest and the fastest workload, and then the most that the link lets through, or what
@@ -69,6 +69,74 @@ Command = Callable[[Sequence[Explained]], str]
 """What to type to try what is forecast of some cells of one workload; empty if it cannot be tried."""
 
 
+class FiguresOfSize(msgspec.Struct, frozen=True, kw_only=True):
+    """The table's columns of one size of blocks: what stands above them, the name of each, and a line of
+    figures for each row; empty where there is none."""
+
+    heading: str
+    names: Sequence[str]
+    figures: Sequence[Sequence[str]]
+
+
+class SettingAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said of all columns of one setting, unescaped: where and how it was measured, what its
+    links carry, the table with the titles of its rows and what its figures are (all empty without any), and
+    what follows."""
+
+    circumstances: str
+    links: str = ""
+    titles: Sequence[str] = ()
+    blocks: Sequence[FiguresOfSize] = ()
+    legend: str = ""
+    sentences: Sequence[str] = ()
+
+    def table(self, width: int) -> list[str]:
+        """The table in lines. What does not fit next to each other has no IOPS, which follow from MB/s; if
+        it still does not, one size is below the other."""
+        if not self.blocks:
+            return []
+        names = ["", "", *self.titles]
+        first, gap = max(map(len, names)), GAP + " "
+
+        def taken(blocks: Sequence[list[str]]) -> int:
+            """How many of these fit into a line."""
+            room, count = width - first, 0
+            while count < len(blocks) and (room := room - len(gap) - len(blocks[count][0])) >= 0:
+                count += 1
+            return max(1, count)
+
+        blocks = [_aligned(block) for block in self.blocks]
+        if taken(blocks) < len(blocks):
+            blocks = [_aligned(block, without="IOPS") for block in self.blocks]
+        made: list[str] = []
+        while blocks:
+            count = taken(blocks)
+            parts = [[name.ljust(first) for name in names], *blocks[:count]]
+            made += [gap.join(line).rstrip() for line in zip(*parts, strict=True)]
+            blocks = blocks[count:]
+        return [*map(printable, made)]
+
+
+def _aligned(block: FiguresOfSize, without: str = "") -> list[str]:
+    """The columns of one size, as lines of one width: two of a heading, and one for each row."""
+    kept = [place for place, name in enumerate(block.names) if name != without]
+    table = [[line[place] for place in kept] for line in (block.names, *block.figures)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    made = [GAP.join(map(str.rjust, line, widths)) for line in table]
+    across = max(len(block.heading) + 4, *map(len, made))
+    return [f" {block.heading} ".center(across, "-"), *(line.rjust(across) for line in made)]
+
+
+def said(
+    found: Sequence[Conclusion], results: Measured, command: Command = lambda _: ""
+) -> list[SettingAnswer]:
+    """An answer for each setting; ``results`` is what the conclusions are about."""
+    of: dict[Setting | None, list[Conclusion]] = {}
+    for conclusion in found:
+        of.setdefault(conclusion.column.setting, []).append(conclusion)
+    return [_Answer.of(conclusions, results).said(setting, command) for setting, conclusions in of.items()]
+
+
 def lines(
     found: Sequence[Conclusion],
     results: Measured,
@@ -81,17 +149,15 @@ def lines(
     ``results`` is what the conclusions are about. ``volumes`` are lines on what a volume keeps, below the
     table; they say nothing of which machine, so of several there are none.
     """
-    of: dict[Setting | None, list[Conclusion]] = {}
-    for conclusion in found:
-        of.setdefault(conclusion.column.setting, []).append(conclusion)
+    answers = said(found, results, command)
     made: list[str] = []
-    for setting, conclusions in of.items():
-        answer = _Answer.of(conclusions, results)
+    for answer in answers:
         made += [""] * bool(made)
-        made += _wrapped([answer.circumstances(setting), answer.links()], width)
+        made += _wrapped([answer.circumstances, answer.links], width)
         made += answer.table(width)
-        made += volumes if len(of) == 1 else ()
-        made += _wrapped(answer.sentences(command), width)
+        made += _wrapped([answer.legend], width)
+        made += volumes if len(answers) == 1 else ()
+        made += _wrapped(answer.sentences, width)
     return made
 
 
@@ -257,46 +323,32 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         named = _few([*found.values()], "; ")
         return f"{'Links' if len(found) > 1 else 'Link'}: {named}." if found else ""
 
-    def table(self, width: int) -> list[str]:
-        """The rows, and what their figures are; nothing without any. What does not fit next to each other has
-        no IOPS, which follow from MB/s; and if it still does not, one size is below the other."""
+    def said(self, setting: Setting | None, command: Command) -> SettingAnswer:
+        """All of it; without any figure no table."""
+        answer = SettingAnswer(
+            circumstances=self.circumstances(setting),
+            links=self.links(),
+            sentences=[*filter(None, self.sentences(command))],
+        )
         if not self.rows:
-            return []
-        names = ["", "", *(row.title for row in self.rows)]
-        first, gap = max(map(len, names)), GAP + " "
+            return answer
+        return msgspec.structs.replace(
+            answer,
+            titles=[row.title for row in self.rows],
+            blocks=[*map(self._block, self.groups)],
+            legend=self._legend(),
+        )
 
-        def taken(blocks: Sequence[list[str]]) -> int:
-            """How many of these fit into a line."""
-            room, count = width - first, 0
-            while count < len(blocks) and (room := room - len(gap) - len(blocks[count][0])) >= 0:
-                count += 1
-            return max(1, count)
-
-        blocks = [self._columns(group) for group in self.groups]
-        if taken(blocks) < len(blocks):
-            blocks = [self._columns(group, without="IOPS") for group in self.groups]
-        made: list[str] = []
-        while blocks:
-            count = taken(blocks)
-            parts = [[name.ljust(first) for name in names], *blocks[:count]]
-            made += [gap.join(line).rstrip() for line in zip(*parts, strict=True)]
-            blocks = blocks[count:]
-        return [*map(printable, made), *_wrapped([self._legend()], width)]
-
-    def _columns(self, group: Group, without: str = "") -> list[str]:
-        """The columns of one size, as lines of one width: two of a heading, and one for each row."""
+    def _block(self, group: Group) -> FiguresOfSize:
         found = [_figures(row.loss(group), row.lost(group)) for row in self.rows]
-        kept = [name for name in _FIGURES if name != without and any(each.get(name) for each in found)]
-        heads = [name.replace("max", "max, cost") if self.has_costs else name for name in kept]
-        table = [heads, *([each.get(name, "") for name in kept] for each in found)]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        made = [GAP.join(map(str.rjust, line, widths)) for line in table]
+        kept = [name for name in _FIGURES if any(each.get(name) for each in found)]
         workloads = {
             cell.evidence.workload for row in self.rows if (loss := row.loss(group)) for cell in loss.cells
         }
         heading = self.size(group) if len(workloads) > 1 or self.has_depths else next(iter(workloads))
-        across = max(len(heading) + 4, *map(len, made))
-        return [f" {heading} ".center(across, "-"), *(line.rjust(across) for line in made)]
+        heads = [name.replace("max", "max, cost") if self.has_costs else name for name in kept]
+        figures = [[each.get(name, "") for name in kept] for each in found]
+        return FiguresOfSize(heading=heading, names=heads, figures=figures)
 
     @property
     def has_costs(self) -> bool:

@@ -31,8 +31,7 @@ def test_a_core_has_room_for_as_much_as_it_works() -> None:
     assert found.most_mb_s == pytest.approx(262144 / 1170e3 * 1e3 / 0.85)
     assert known(found.least_mb_s) < known(found.mb_s) < known(found.most_mb_s)
     assert found.cipher_mb_s == pytest.approx(262144 / (0.9 * CIPHER_US))
-    words = "a core has room for 155 to 264 MB/s of 256K blocks (the cipher alone: 583 MB/s)"
-    assert words in headroom.sentence(evidence, Limit.LINK, found, "256K blocks")
+    assert headroom.room(found) == "155-264 MB/s"
     # It is no less than what was measured.
     full = known(headroom.of(hidden(least_work_ns=exact(2600 * US)), Limit.LINK))
     assert full.least_mb_s == pytest.approx(262144 / 2600)
@@ -42,19 +41,16 @@ def test_a_core_has_room_for_as_much_as_it_works() -> None:
     assert judge(protected()).headroom is None
 
 
-def test_what_is_not_known_is_said_with_what_finds_out() -> None:
+def test_what_is_not_known_has_no_range_and_a_command_that_finds_out() -> None:
     evidence = hidden(least_work_ns=None, is_emulated=True)
-    found = headroom.of(evidence, Limit.LINK)
+    found = known(headroom.of(evidence, Limit.LINK))
     assert found == headroom.Headroom(cipher_mb_s=262144 / (0.9 * CIPHER_US))
-    said = headroom.sentence(evidence, Limit.LINK, found, "256K blocks")
-    assert "the cipher alone fills the core that both ends share at 583 MB/s of 256K blocks" in said
-    assert said.endswith("shows there at the latest; 'harness sweep --over rate=1G..16G' finds out.")
+    assert headroom.room(found) == ""
+    assert headroom.remedy(evidence, Limit.LINK, found) == "harness sweep --over rate=1G..16G"
     evidence = hidden(least_work_ns=None, cipher_ns=None)
-    found = headroom.of(evidence, Limit.ROUND_TRIP)
+    found = known(headroom.of(evidence, Limit.ROUND_TRIP))
     assert found == headroom.Headroom()
-    said = headroom.sentence(evidence, Limit.ROUND_TRIP, found, "4K blocks")
-    assert said.startswith("The round trip hides what IPsec aes128gcm16 costs, and ")
-    assert said.endswith(" is not known; 'harness sweep --over depth=1..32' finds out.")
+    assert headroom.remedy(evidence, Limit.ROUND_TRIP, found) == "harness sweep --over depth=1..32"
 
 
 def test_a_cost_that_shows_or_is_not_known_is_not_hidden() -> None:

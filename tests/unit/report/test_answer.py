@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import html
 import re
 import struct
 from pathlib import Path
 
 import pytest
 
+from harness.explain import volumes
 from harness.model.errors import UsageError
-from harness.report import ChartKind, answer, load, picture
+from harness.report import ChartKind, answer, draw, load, picture, render, summary
 from harness.report.content import LoadedResults
 from harness.table import Metric
 from tests.unit.report.test_report import results
@@ -24,11 +26,20 @@ def told(shown: LoadedResults) -> tuple[str, str]:
     return svg, " ".join(re.findall(r"<text[^>]*>([^<]*)</text>", svg)).replace("&#x27;", "'")
 
 
-def test_it_says_what_explain_says() -> None:
+def test_it_and_the_page_say_what_the_terminal_says() -> None:
     shown = load([FIGURES / "make-run"])
     svg, words = told(shown)
-    for conclusion in shown.answers:
-        assert conclusion.words in words
+    (said,) = summary.said(shown.answers, shown)
+    page = html.unescape(render(shown))
+    for sentence in (said.circumstances, said.legend, *said.sentences):
+        assert sentence in words and sentence in page
+    rows = [" ".join(line.split()) for line in said.table(draw.fits(answer.WIDTH))]
+    assert len(rows) > 5 and all(row in words for row in rows)
+    # So are the table's figures, and what disks keep.
+    cells = re.findall(r"<t[dh][^>]*>([^<]*)", page[page.index('<section id="answer"') :])
+    figures = [figure for block in said.blocks for line in block.figures for figure in line]
+    disks = [cell for table in volumes.tables(shown.volumes) for row in table for cell in row]
+    assert len(disks) == 16 and {*figures, *disks, *(each.strip() for each in said.titles)} <= {*cells}
     # A bar for each loss, in the colour that its column has in all pictures.
     assert (
         len(re.findall(r'<rect class="f\d em"', svg)) == sum(len(each.shown) for each in shown.answers) == 8

@@ -1,4 +1,4 @@
-"""What a column costs and why, in sentences: what is compared, what is left out, what is said of doubt."""
+"""What a column costs and why: what is compared, what is left out, what is said of doubt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.explain import Limit, explain
 from harness.model import Backing, BackingKind, Job, Plan, Record, Status
 from harness.model.reread import Reread, Sign, Suspicion
 from harness.report import load
-from harness.report.conclusion import Conclusion, ThroughputRatio, answers
+from harness.report.conclusion import Conclusion, ThroughputRatio, answers, limits
 from harness.results.store import RunFolder
 from harness.table import build
 from tests import flat
@@ -57,42 +57,41 @@ def of_ipsec(records: list[Record]) -> Conclusion:
     return answer
 
 
+def brief(answer: Conclusion) -> str:
+    """What a column of blocks of one size loses, in words."""
+    (loss,) = answer.losses
+    assert loss.compared is not None
+    return loss.compared.brief
+
+
 def test_each_column_over_a_network_is_compared_with_the_one_below_it() -> None:
     found = concluded(columns(), ON_DISK)
-    assert [(answer.subject, answer.baseline) for answer in found] == [
-        ("iSCSI over wired 1 Gbit/s", ""),
-        ("IPsec null-sha256 over wired 1 Gbit/s", "wired"),
-        ("IPsec aes128gcm16 over wired 1 Gbit/s", "wired"),
+    assert [(answer.column.label, answer.baseline) for answer in found] == [
+        ("wired", ""),
+        ("wired+null-sha256", "wired"),
+        ("wired+aes128gcm16", "wired"),
     ]
     kept = [loss.kept for answer in found for loss in answer.losses]
     assert kept == [pytest.approx((part,)) for part in (60 / 2500, 2500 / 5000, 2500 / 30000)]
-    assert "that is 97.6 % slower than the local disk (95 % interval: within 0.1)" in found[0].sentences
+    assert brief(found[0]) == "97.6 % (within 0.1)"
     # Transport and tunnel mode are two columns.
     found = load([OLD]).answers
-    ipsec = (
-        "IPsec aes128gcm16 over Gigabit Ethernet 1 Gbit/s",
-        "IPsec aes128gcm16 tunnel over Gigabit Ethernet 1 Gbit/s",
-    )
-    assert {*ipsec} <= {answer.subject for answer in found}
+    assert {"wired+aes128gcm16", "wired+aes128gcm16 tunnel"} <= {answer.column.name for answer in found}
     for answer in found:
         assert {cell.evidence.name for loss in answer.losses for cell in loss.cells} <= {answer.column.label}
 
 
 def test_next_to_memory_a_column_is_held_to_what_its_link_carries() -> None:
     plain, null, _ = concluded(columns())
-    assert plain.subject == "iSCSI over wired 1 Gbit/s (disk in memory)"
     (loss,) = plain.losses
     assert loss.kept == pytest.approx((262144 / 2500e-6 / 117.69e6,), rel=0.01)
-    assert plain.sentences == (
-        "iSCSI over wired 1 Gbit/s (disk in memory). 256K blocks: nearly fills the link, 105 MB/s of at most "
-        "117.7 over this link (112.6 with one request at a time); limited by the link's rate (confidence "
-        "medium)."
-    )
-    assert "memory" not in null.sentences and "disk" not in null.sentences
+    assert (loss.most_mb_s, *loss.alone_mb_s) == pytest.approx((117.69, 112.6), rel=1e-3)
+    assert loss.compared is None and limits(loss.cells) == "limited by the link's rate (confidence medium)"
+    assert null.losses[0].compared is not None
     # So is it without the local disk.
     plain, *rest = concluded([record for record in columns() if record.column.link == "wired"], ON_DISK)
     assert [answer.column.column.protection for answer in rest] == [("null-sha256",), ("aes128gcm16",)]
-    assert "local disk" not in plain.sentences
+    assert plain.losses[0].compared is None
 
 
 def test_the_first_answer_says_that_memory_may_have_answered() -> None:
@@ -101,20 +100,17 @@ def test_the_first_answer_says_that_memory_may_have_answered() -> None:
 
     suspected = reread(Suspicion.SUSPECTED, signs=(Sign.COMPRESSIBLE,), compressed_to=0.25)
     wired, *others = concluded(suspected, ON_DISK)
-    assert "the data shrink to 25% where they are compressed" in wired.memory in wired.words
+    assert "the data shrink to 25% where they are compressed" in wired.memory
     plain = (*concluded(columns()), *concluded(reread(Suspicion.NOT_SUSPECTED)))
     assert not any(answer.memory for answer in (*others, *plain))
 
 
-def test_a_column_has_its_name_its_cost_its_limit_and_what_helps() -> None:
-    wired, *_, gcm = concluded(columns())
-    assert "link of twice the rate, seq-read-256k would rise from 105 to between " in wired.help
-    assert gcm.sentences == (
-        "IPsec aes128gcm16 over wired 1 Gbit/s. 256K blocks: costs 91.7 % compared with wired "
-        "(95 % interval: within 0.1), 8.72 MB/s of at most 114.9 over this link; limited by crypto work "
-        "(confidence medium)."
-    )
-    assert gcm.help == ""
+def test_a_column_has_its_cost_and_its_limit_and_what_helps() -> None:
+    *_, gcm = concluded(columns())
+    (loss,) = gcm.losses
+    assert brief(gcm) == "91.7 % (within 0.1)" and loss.mb_s == pytest.approx([8.72], rel=1e-3)
+    assert loss.most_mb_s == pytest.approx(114.9, rel=1e-3)
+    assert limits(loss.cells) == "limited by crypto work (confidence medium)"
     # Segmentation offload is named where packets may be what limits.
     for limit, either, name, is_reported in (
         (Limit.CPU, {}, "aes128gcm16", True),
@@ -124,19 +120,15 @@ def test_a_column_has_its_name_its_cost_its_limit_and_what_helps() -> None:
     ):
         found = concluded(columns(), limited_by=limit, either=either)
         (answer,) = (each for each in found if each.column.column.protection == (name,))
-        for words in (answer.help, answer.words):
-            assert ("esp4_offload" in words) is is_reported, limit
+        assert answer.takes_packets_one_by_one is is_reported, limit
 
 
 def test_a_loss_compared_with_a_figure_of_the_lab_is_no_answer() -> None:
     plain, _, gcm = concluded(columns(), of="wired", limited_by=Limit.LAB)
     assert plain.losses and not plain.lab_limited
     assert gcm.lab_limited == ("seq-read-256k",) and not gcm.losses
-    assert gcm.sentences.startswith(
-        "no answer on IPsec aes128gcm16 over wired 1 Gbit/s, because the lab itself limited"
-    )
-    assert not (gcm.left_out or gcm.help)
-    assert "limited by the lab itself, so this says nothing of such a link (confidence " in plain.sentences
+    assert gcm.why_none.startswith("the lab itself limited")
+    assert limits(plain.losses[0].cells).startswith("limited by the lab itself (confidence ")
     # A column that the lab limits concerns no other.
     _, null, gcm = concluded(columns(), of="wired+null-sha256", limited_by=Limit.LAB)
     assert null.lab_limited and not null.losses
@@ -144,18 +136,11 @@ def test_a_loss_compared_with_a_figure_of_the_lab_is_no_answer() -> None:
 
 
 def test_an_answer_says_what_it_leaves_out() -> None:
-    *_, whole = concluded(columns())
-    assert whole.column.column.protection == ("aes128gcm16",)
-    left = msgspec.structs.replace(whole, lab_limited=("seq-read-4k", "rand-read-4k"))
-    assert left.left_out.startswith("Left out: seq-read-4k, rand-read-4k, because the lab limits there")
-    assert left.left_out in left.words
     calm = in_repeats((100, 97), (101, 98), (100, 97))
     other = [spoilt(r) for r in in_repeats((100, 97), (100, 97), workload="rand-read-256k")]
-    plain, gcm = concluded([*calm, *other])
-    for answer in (plain, gcm):
-        assert answer.left_out == "Left out: rand-read-256k, because other programs disturbed it."
-    both = msgspec.structs.replace(plain, disturbed=("seq-read-4k", "rand-read-4k"))
-    assert both.left_out == "Left out: seq-read-4k, rand-read-4k, because other programs disturbed them."
+    found = concluded([*calm, *other])
+    assert [answer.disturbed for answer in found] == [("rand-read-256k",)] * 2
+    assert all(len(loss.cells) == 1 for answer in found for loss in answer.losses)
 
 
 def test_missing_figures_are_no_answer_and_disturbed_ones_give_bounds_and_no_cause() -> None:
@@ -166,25 +151,18 @@ def test_missing_figures_are_no_answer_and_disturbed_ones_give_bounds_and_no_cau
     disturbed = [spoilt(r) if r.column.ipsec == "off" and r.column.link == "wired" else r for r in whole]
     without = [r for r in whole if r.column.protection or r.column.is_local]
     for records, why in (
-        (disturbed, "its figures, or those that it is compared with, are disturbed."),
-        ([failed(r) if r.column.protection else r for r in whole], "it has no figure: 1 cell failed."),
-        (without, "wired was not measured."),
-        ([r if r.column.protection else failed(r) for r in whole], "wired has no figure: 1 cell failed."),
+        (disturbed, "its figures, or those that it is compared with, are disturbed"),
+        ([failed(r) if r.column.protection else r for r in whole], "it has no figure: 1 cell failed"),
+        (without, "wired was not measured"),
+        ([r if r.column.protection else failed(r) for r in whole], "wired has no figure: 1 cell failed"),
     ):
         *_, gcm = concluded(records)
-        assert gcm.sentences.endswith(f"because {why}")
-        assert records is not disturbed or not gcm.help
+        assert gcm.why_none == why and not gcm.losses
     # 5000 ns next to 30 000 ns: a fifth taken of each may have cost 30 % of its throughput.
     disturbed = [spoilt(r, 0.2) for r in columns()]
-    _, null, gcm = concluded(disturbed)
+    *_, gcm = concluded(disturbed)
     (loss,) = gcm.losses
     assert loss.kept == pytest.approx((2500 / 30000 * 0.7, 2500 / 30000 / 0.7)) and loss.is_disturbed
-    assert gcm.sentences == (
-        "IPsec aes128gcm16 over wired 1 Gbit/s. 256K blocks: between 88 and 94 % slower than wired "
-        "(disturbed)."
-    )
-    assert ": between 29 and 65 % slower" in null.sentences
-    assert "limited by" not in gcm.sentences and not gcm.help
     # One disturbed side widens one bound.
     bare = [spoilt(r, 0.2) if not r.column.protection else spoilt(r, 0.0) for r in columns()]
     (loss,) = concluded(bare)[-1].losses
@@ -194,27 +172,22 @@ def test_missing_figures_are_no_answer_and_disturbed_ones_give_bounds_and_no_cau
 SHOWN = [(100.0, 97.0), (101.0, 97.9), (102.0, 99.0), (99.0, 96.1)]
 UNSURE = [(100.0, 97.0), (101.0, 103.0), (102.0, 92.0), (99.0, 96.0)]
 SAME = [(100.0, 99.9), (101.0, 101.1), (102.0, 102.0), (99.0, 98.9)]
-NONE = "makes no difference of more than 5 % compared with wired (95 % interval: 0.1 % faster to 0.2 % slower"
 
 
 def test_a_cost_says_how_sure_it_is_and_has_no_false_precision() -> None:
     for pairs, words in (
-        (SHOWN, "costs 3.0 % compared with wired (95 % interval: 2.9 to 3.1)"),
-        ([(b, a) for a, b in SHOWN], "is 3.1 % faster compared with wired (95 % interval: 3.0 to 3.2)"),
-        (UNSURE, "is not shown (too few repeats to tell: between 5 % faster and 11 % slower)"),
-        (SAME, NONE),
-        ([(100.0, 93.0)], "costs 7 % compared with wired (measured once)"),
-        ([(100.0, 90.0), (100.0, 40.0)], "is not shown (too few repeats to tell)"),
+        (SHOWN, "3.0 % (2.9-3.1)"),
+        ([(b, a) for a, b in SHOWN], "3.1 % faster (3.0-3.2)"),
+        (UNSURE, "unclear (-5 to 11 %)"),
+        (SAME, "under 5 % (-0.1 to 0.2)"),
+        ([(100.0, 93.0)], "7 % (measured once)"),
+        ([(100.0, 90.0), (100.0, 40.0)], "unclear"),
     ):
-        cost = of_ipsec(in_repeats(*pairs)).sentences
-        assert words in cost, pairs
-        # The two are opposites, and no figure stands where none was shown.
-        assert ("too few repeats" in cost) + ("no difference" in cost) + ("costs 3.0 %" in cost) <= 1, pairs
-        assert "no difference shown" not in cost and "inconclusive" not in cost, pairs
-    parts = {0.78: "22 % slower", 1.1: "10 % faster", 0.998: "0.2 % slower"}
-    for ratio, said in {**parts, 0.0032: "99.7 % slower", 0.00001: "99.9 % slower"}.items():
-        assert ThroughputRatio.of([ratio], is_exact=False).words == f"{said} (measured once)"
-    assert ThroughputRatio.of([0.98], is_exact=True).words == "2 % slower (exactly: virtual time)"
+        assert brief(of_ipsec(in_repeats(*pairs))) == words
+    parts = {0.78: "22 %", 1.1: "10 % faster", 0.998: "0.2 %"}
+    for ratio, said in {**parts, 0.0032: "99.7 %", 0.00001: "99.9 %"}.items():
+        assert ThroughputRatio.of([ratio], is_exact=False).brief == f"{said} (measured once)"
+    assert ThroughputRatio.of([0.98], is_exact=True).brief == "2 %"
 
 
 def dearer(kept: float, workload: str) -> list[Record]:
@@ -231,20 +204,21 @@ def test_cells_of_one_size_are_reported_together_by_block() -> None:
     answer = of_ipsec([*first, *second])
     (loss,) = answer.losses
     assert loss.compared is not None and loss.compared.difference is Difference.SHOWN
-    assert "costs 3.0 % compared with wired (95 % interval: " in answer.sentences
+    assert brief(answer).startswith("3.0 % (")
 
 
 def test_a_cell_that_differs_from_the_others_is_reported_by_itself() -> None:
     names = ("seq-read-256k", "rand-read-256k", "seq-write-256k")
     most = [record for name in names for record in in_repeats(*SHOWN, workload=name)]
     answer = of_ipsec([*most, *dearer(0.7, "rand-write-256k")])
-    assert "for rand-write-256k alone, 32.1 % slower (95 %: " in answer.sentences
-    assert [name for name, _ in answer.losses[0].apart] == ["rand-write-256k"]
-    assert "costs 3.0 % compared with wired (95 % interval: " in answer.sentences
+    (loss,) = answer.losses
+    ((name, alone),) = loss.apart
+    assert name == "rand-write-256k" and alone.brief.startswith("32.1 % (") and not loss.depends
+    assert brief(answer).startswith("3.0 % (")
     # Where half differ there is no common figure.
-    cost = of_ipsec([*in_repeats(*SHOWN), *dearer(0.7, "rand-write-256k")]).sentences
-    assert "what it costs compared with wired depends on the workload (" in cost
-    assert "rand-write-256k: 32.1 % slower (95 %: " in cost and "seq-read-256k: 3.0 % slower (95 % i" in cost
+    (loss,) = of_ipsec([*in_repeats(*SHOWN), *dearer(0.7, "rand-write-256k")]).losses
+    of_each = {name: one.brief.partition(" (")[0] for name, one in loss.apart}
+    assert loss.depends and of_each == {"seq-read-256k": "3.0 %", "rand-write-256k": "32.1 %"}
     # Without a common block the widest of the intervals is reported.
     second = [flat.changed(each, repeat=each.repeat + 10) for each in dearer(0.9, "rand-read-256k")]
     (loss,) = of_ipsec([*in_repeats(*SHOWN), *second]).losses
@@ -261,7 +235,7 @@ def test_cells_of_different_depths_are_not_reported_together() -> None:
     found = [*in_repeats(*SHOWN), *in_repeats(*SHOWN, workload="deep")]
     plain, gcm = concluded(found, plan_of_them(jobs=jobs))
     assert [loss.size for loss in gcm.losses] == ["256K", "256K, 8 at a time"]
-    assert plain.losses[1].rates(with_both=True).endswith(" MB/s of at most 117.7 over this link")
+    assert [bool(loss.alone_mb_s) for loss in plain.losses] == [True, False]
     # Of many sizes and depths the ends are reported.
     names = {f"{size}k-{depth}": (f"{size}k", str(depth)) for size in (4, 64, 256) for depth in (1, 8, 32)}
     many = tuple(reads(name, bs, depth) for name, (bs, depth) in names.items())
@@ -271,7 +245,6 @@ def test_cells_of_different_depths_are_not_reported_together() -> None:
     _, gcm = concluded(found, plan_of_them(jobs=many))
     assert len(gcm.losses) == 9
     assert [loss.size for loss in gcm.shown] == ["256K", "256K, 32 at a time", "4K", "4K, 32 at a time"]
-    assert gcm.sentences.endswith("5 other sizes and depths are in the table.")
 
 
 def test_a_run_counts_though_a_probe_of_it_cannot_be_read(tmp_path: Path) -> None:

@@ -134,15 +134,15 @@ def test_the_page_has_every_section_and_needs_nothing_else(whole: LoadedResults)
     assert [words for words in SAID if words not in page.said] == []
     assert not re.search(r"""(src|href|url)\s*[=(]\s*["']?(?!#)[\w/.]""", text)
     assert text.count("<script") == 1
-    # losses; matrices; 8 each of bars, percentiles, over time, waterfalls; 2 rooflines; the hosts' table
-    assert page.count("table") == page.count("caption") == len(METRICS) + 2 + 4 * 8 + 2 + 1
+    # answer, disks; losses; matrices; 8 each of bars, percentiles, over time, waterfalls; 2 rooflines; hosts
+    assert page.count("table") == page.count("caption") == 2 + len(METRICS) + 2 + 4 * 8 + 2 + 1
     shown = [a for t, a in page.tags if t == "svg"]
     assert len(shown) == 2 + 4 * 8 + 2
     assert all(a.get("role") == "img" and a.get("aria-label") for a in shown)
     assert all(a.get("scope") for t, a in page.tags if t == "th")
     assert sum("aria-sort" in a for _, a in page.tags) == len(METRICS) * 6
-    # Columns have their names in headings and answers.
-    assert "<span>wired<wbr>+aes128gcm16</span>" in text and "<h3>wired+aes128gcm16</h3>" in text
+    # Columns have their names in headings, and their titles in the answer.
+    assert "<span>wired<wbr>+aes128gcm16</span>" in text and "<th scope=row>+ IPsec<td>" in text
 
 
 def test_ids_are_unique_links_lead_somewhere_and_every_warning_is_listed_once_and_marked_in_its_cells() -> (

@@ -171,6 +171,11 @@ def test_what_applies_has_a_line_each() -> None:
             None,
             "wired+aes128gcm16: wired was not measured",
         ),
+        (
+            [*in_repeats(*UNSURE), *map(spoilt, in_repeats(*UNSURE, workload="rand-read-256k"))],
+            None,
+            "Left out: wired rand-read-256k, wired+IPsec rand-read-256k: disturbed by other programs.",
+        ),
         (in_repeats(*UNSURE), None, "of IPsec aes128gcm16, 95 % interval; unclear: few repeats."),
         (in_repeats((100.0, 93.0)), None, "+ IPsec 93.0 7 % MB/s: one sample. max: the link's for 1 request"),
         (in_repeats((100.0, 93.0)), None, "cost: of IPsec aes128gcm16, measured once."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import shutil
 import sys
@@ -16,18 +17,18 @@ import typer
 from harness import explain, report
 from harness.cli.completion import VALUES
 from harness.cli.console import carry_out, measuring, print_plan
-from harness.cli.progress import process_started_s
+from harness.cli.progress import left_s, process_started_s
 from harness.cli.results import METRIC_HELP, PoolOption, ResultsPaths, write
 from harness.cli.streams import NARROW, tell
 from harness.explain import curves, knees, oracle, published, twin, volumes, what_if
 from harness.explain.evidence import collect
 from harness.explain.printed import PrintedFigures
 from harness.hosts.state import owner
-from harness.model import LINK_LOCAL, Plan
+from harness.model import LINK_LOCAL, Plan, Record
 from harness.model.errors import Interrupted, UsageError
 from harness.model.escape import as_json, printable
 from harness.model.lines import wrapped
-from harness.model.units import shown, unknown_name
+from harness.model.units import about, shown, unknown_name
 from harness.parse import references, reported
 from harness.parse.files import shown_path
 from harness.parse.profiles import load_link
@@ -372,11 +373,28 @@ def going(paths: Sequence[Path]) -> str:
     for run in open_runs(paths):
         if run.has_plan and (plan := run.load_plan()).run_id == holder.run_id:
             records = run.load_records()
-            left = sweep.schedule(plan, records).expected
-            about = "about " if plan.stop else ""
-            done = len(records)
-            return f"{run.run_id} goes on: {done} of {about}{done + left} cells" if left else ""
+            todo = sweep.schedule(plan, records)
+            # How many remain of a sweep's block is known where the next one is.
+            left = todo.expected if next(iter(todo), None) is not None else 0
+            return f"{run.run_id} goes on: {_how_far(plan, records, left)}" if left else ""
     return ""
+
+
+def _how_far(plan: Plan, records: Sequence[Record], left: int) -> str:
+    """``12 of 64 cells, 3 min left``: as long as the later half of those that are measured; a sweep at most
+    as long as it may. In virtual time that is not known."""
+    what, least = ("points", "at least ") if plan.sweep else ("cells", "about " if plan.stop else "")
+    done = len(records)
+    far = f"{done} of {least}{done + left} {what}"
+    measured = sorted(records, key=lambda record: record.started_unix_s)
+    ends_s = [0.0, *itertools.accumulate(record.wall_ns / 1e9 for record in measured)]
+    if plan.setting.is_virtual or not ends_s[-1]:
+        return far
+    if plan.sweep:
+        max_s = plan.sweep.max_s
+        return far if max_s is None else f"{far}, at most {about(max_s - ends_s[-1])} left"
+    seconds = left_s(ends_s, done + left)
+    return far if seconds is None else f"{far}, {about(seconds)} left"
 
 
 def _has_records(paths: Sequence[Path]) -> bool:

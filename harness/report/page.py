@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from harness.analysis.schedule import Schedule
 from harness.explain import forecasts, knees, volumes
 from harness.explain.curves import sentences
 from harness.model import TRANSPORTS, LinkProfile, Plan
@@ -29,7 +30,9 @@ from harness.report.charts import Chart, ChartKind
 from harness.report.content import ColumnFacts, LoadedResults, Origin, Words, planned_s
 from harness.report.losses import WHISKERS, headline
 from harness.report.picture import NEEDS, SWEPT, drawn
+from harness.results import knee, sweep
 from harness.results.machine import MACHINE
+from harness.results.sweep import MeasuredCurve
 from harness.table import Metric
 from harness.table.curves import doubts
 from harness.table.notes import sign_of
@@ -141,7 +144,7 @@ def render(results: LoadedResults, words: Words | None = None, *, going: str = "
     words = words or Words()
     words = msgspec.structs.replace(words, notes=(*results.lacks, *words.notes))
     facts = content.columns(results, results.table(Metric.MB_S))
-    sections = [("progress", "Progress", _progress(results))] if going else []
+    sections = [("progress", "Progress", _progress(results, going))] if going else []
     sections += [("answer", "Answer", _answer(results, facts))]
     sections += [
         (part.anchor, part.place, _section(part, found, _listed(doubts(results.curves))))
@@ -328,18 +331,48 @@ def _figures(answer: summary.SettingAnswer) -> str:
     return f"{_data(answer.circumstances, ('column', *headings), lines)}<p>{for_page(answer.legend)}</p>"
 
 
-def _progress(results: LoadedResults) -> str:
-    """What is measured of each column, and what is left. A sweep leaves out what it can foretell."""
-    lines = []
-    for run, plan in results.plans.items():
-        done = Counter((r.column, r.workload.name) for r in results.records if r.run_id == run)
+def _progress(results: LoadedResults, going: str) -> str:
+    """What is measured, and what is left, of the run that ``going`` names."""
+    tables = "".join(
+        _data("What is measured, and what is left", *_left(plan, results))
+        for run, plan in results.plans.items()
+        if run in going
+    )
+    return f'<section id="progress"><h2>Measured so far</h2>{tables}</section>'
+
+
+def _left(plan: Plan, results: LoadedResults) -> tuple[Sequence[str], list[tuple[str, ...]]]:
+    """Headings, and a line for each column. For each curve of a sweep, which leaves out the points that it
+    can foretell, or of a search for knees."""
+    records = [record for record in results.records if record.run_id == plan.run_id]
+    done = Counter((record.column, record.workload.name) for record in records)
+    lines: list[tuple[str, ...]] = []
+    if plan.sweep is None:
         for column in plan.columns:
             left = {job.name: plan.repeats - done[column, job.name] for job in plan.jobs}
             measured = sum(done[column, job.name] for job in plan.jobs)
             names = [name for name, count in left.items() if count > 0]
             lines.append((column.label, str(measured), str(sum(left[name] for name in names)), listed(names)))
-    table = _data("What is measured, and what is left", ("column", "measured", "left at most", "of"), lines)
-    return f'<section id="progress"><h2>Measured so far</h2>{table}</section>'
+        return ("column", "measured", "left at most", "of"), lines
+    if plan.sweep.goals:
+        known = Counter(found.curve for found in knee.knees(plan, records) if found.is_known)
+        for search in knee.searches(plan, Schedule(plan, records).measured):
+            said = f"{known[search.curve]} of {len(plan.sweep.goals)}"
+            lines.append((search.curve.name, str(len(search.records)), said))
+        return ("curve", "trials measured", "knees found"), lines
+    fitted = {found.curve: found for found in results.curves if _is_of(plan, found)}
+    for curve, surface in sweep.surfaces(plan).items():
+        points, rest, unsure = 0, len(surface.grid), len(surface.grid)
+        if (found := fitted.get(curve)) is not None:
+            points, rest = len(found.records), len(found.estimates)
+            unsure = sum(each.error > plan.sweep.error for each in found.estimates.values())
+        lines.append((curve.name, str(points), str(rest), str(unsure)))
+    within = f"not known within {100 * plan.sweep.error:g} %"
+    return ("curve", "points measured", "left at most", within), lines
+
+
+def _is_of(plan: Plan, curve: MeasuredCurve) -> bool:
+    return any(record.run_id == plan.run_id for record in curve.records.values())
 
 
 def _told(results: LoadedResults) -> list[str]:

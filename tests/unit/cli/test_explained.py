@@ -19,12 +19,14 @@ from harness.model import Column, Machines, Record, TestbedKind
 from harness.model.errors import Interrupted
 from harness.planning import forecasts
 from harness.report import load, render
+from harness.results import sweep
 from harness.results.columns import DOCUMENT_WORKLOADS
 from harness.results.store import RunFolder
 from tests.unit.cli.test_cli import assert_refused
 from tests.unit.command import harness
+from tests.unit.planning import test_sweep as of_sweeps
 from tests.unit.results_folder import COLUMNS, made_plan, write
-from tests.unit.table.test_table import record
+from tests.unit.table.test_table import record, transfer
 
 PLAN = made_plan(columns=COLUMNS[:2], repeats=1, retries=0)
 CELLS = [
@@ -78,6 +80,35 @@ def test_each_record_and_the_end_make_a_page(run: RunFolder, monkeypatch: pytest
     steps = [nothing, adding(run, CELLS[0]), nothing, adding(run, *CELLS[1:3]), nothing]
     pages = [f"r1 goes on: 1 of {ALL} cells", f"r1 goes on: 3 of {ALL} cells", ""]
     assert follow(run, monkeypatch, steps) == pages
+
+
+def test_it_says_how_long_the_rest_takes(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_owned(monkeypatch)
+    # The first cell, which brings up its column, does not count.
+    walls_s = (900, 60, 120, 120)
+    measured = [
+        msgspec.structs.replace(cell, wall_ns=wall_s * 10**9, started_unix_s=float(place))
+        for place, (cell, wall_s) in enumerate(zip(CELLS, walls_s, strict=False))
+    ]
+    adding(run, *reversed(measured))()
+    assert watching.going([run.path]) == f"r1 goes on: 4 of {ALL} cells, {2 * (ALL - 4)} min left"
+
+
+def test_a_sweep_says_points_and_how_long_it_may_take_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for max_time, left in ((None, ""), ("20m", ", at most 11 min left")):
+        plan = of_sweeps.planned("depth=1..64", "block=4K..1M", ipsec=("off",), max_time=max_time)
+        (curve,) = sweep.surfaces(plan).values()
+        records = of_sweeps.carried_out(plan, most=len(curve.first()))
+        folder = RunFolder(tmp_path / f"{max_time}" / plan.run_id)
+        folder.path.mkdir(parents=True)
+        folder.save_plan(plan)
+        for each in records:
+            folder.save_record(msgspec.structs.replace(each, wall_ns=60 * 10**9, read=transfer(10.0)))
+        is_owned(monkeypatch, plan.run_id)
+        said = f"{plan.run_id} goes on: 9 of at least {9 + sweep.AT_ONCE} points{left}"
+        assert watching.going([folder.path]) == said
 
 
 def test_it_ends_with_the_last_cell_of_this_run(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

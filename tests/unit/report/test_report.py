@@ -416,7 +416,8 @@ def test_the_commands_write_files_and_refuse_in_a_sentence(tmp_path: Path) -> No
 
 def test_a_page_of_a_run_that_goes_on_says_what_is_measured_and_what_is_left(whole: LoadedResults) -> None:
     half = [each for each in whole.records if each.repeat == 1]
-    page = render(msgspec.structs.replace(whole, records=half), going="r1 goes on")
+    plans = {**whole.plans, "ended": made_plan("ended")}
+    page = render(msgspec.structs.replace(whole, records=half, plans=plans), going="r1 goes on")
     progress = page[page.index('<section id="progress">') : page.index('<section id="answer">')]
     (plan,) = whole.plans.values()
     assert progress.count("<th scope=row>") == len(plan.columns)

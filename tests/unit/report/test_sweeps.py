@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,7 @@ from harness.report.picture import drawn
 from harness.results.machine import set_apart
 from harness.table import Metric
 from tests.unit.explain.test_curves import Rate, records_of
+from tests.unit.planning import test_knee as of_knees
 from tests.unit.planning.test_sweep import planned
 from tests.unit.report.test_report import Page
 from tests.unit.results.test_plain_curves import job
@@ -139,6 +141,32 @@ def test_the_page_of_a_sweep_has_curves_and_no_matrix(tmp_path: Path) -> None:
     found = load([tmp_path])
     assert len(found.curves) == 1
     Page(render(found))
+
+
+def test_a_page_of_a_sweep_that_goes_on_says_how_much_of_each_curve_is_known() -> None:
+    def progress(shown: LoadedResults) -> list[tuple[str, ...]]:
+        (run,) = shown.plans
+        page = render(shown, going=f"{run} goes on")
+        part = page[page.index('id="progress"') : page.index('id="answer"')]
+        return re.findall(r"<tr><th scope=row>([^<]*)<td>([^<]*)<td>([^<]*)(?:<td>([^<]*))?", part)
+
+    few = [each for each in depths().records if each.workload.depth in (1, 64)]
+    shown = msgspec.structs.replace(depths(), records=few)
+    curves, (plan,) = shown.curves, shown.plans.values()
+    assert plan.sweep is not None
+    error = plan.sweep.error
+    unsure = [sum(each.error > error for each in curve.estimates.values()) for curve in curves]
+    assert progress(shown) == [
+        (curve.curve.name, str(len(curve.records)), str(len(curve.estimates)), str(count))
+        for curve, count in zip(curves, unsure, strict=True)
+    ]
+    assert any(unsure)
+    # Of a search for knees it says how many it has found.
+    search = of_knees.planned()
+    trials = of_knees.carried_out(search)
+    for count, found in ((4, "0 of 1"), (len(trials), "1 of 1")):
+        shown = LoadedResults(records=trials[:count], plans={search.run_id: search})
+        assert progress(shown) == [("wired rand-read, block 4K", str(count), found, "")]
 
 
 @pytest.mark.parametrize("kind", [ChartKind.CURVES, ChartKind.RESPONSE, ChartKind.HEAT_MAP])

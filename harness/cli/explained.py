@@ -333,6 +333,7 @@ def report_command(
 
     def write_page(going: str) -> None:
         results = report.load(taken, is_pooled=is_pooled)
+        results = results if is_pooled else results.side_by_side
         write(output, report.render(results, words, going=going).encode())
 
     if watched:
@@ -417,7 +418,7 @@ def plot(
     """Draw one of the report's pictures as SVG or PNG. It says where its figures come from."""
     chosen = report.ChartKind(kind)
     file = output or Path(f"{chosen}.svg")
-    results = report.load(paths or [Path(RESULTS)])
+    results = report.load(paths or [Path(RESULTS)]).side_by_side
     words = report.Words(title=title or "", author=author, notes=notes or ())
     drawn = report.picture(
         chosen, results, Metric(metric), file, words=words, theme=report.Theme(theme), scale=scale

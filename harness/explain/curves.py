@@ -41,19 +41,19 @@ def sentences(curves: Sequence[MeasuredCurve]) -> Iterator[str]:
     for curve in curves:
         if curve.disturbed:
             yield (
-                f"{curve.curve.name}: {len(curve.disturbed)} of {len(curve.rates)} points are disturbed, so "
+                f"{curve.name}: {len(curve.disturbed)} of {len(curve.rates)} points are disturbed, so "
                 "what follows of it is not sure."
             )
         if curve.doubts:
             yield (
-                f"{curve.curve.name}: {len(curve.doubts)} of {len(curve.rates)} points have warnings "
+                f"{curve.name}: {len(curve.doubts)} of {len(curve.rates)} points have warnings "
                 "('harness table' has them), so what follows of it is not sure."
             )
         for axis in curve.axes:
             yield from _along(curve, axis)
-    bare = {(each.curve.column, each.curve.workload, each.curve.fixed): each for each in curves}
+    bare = {(each.side, each.curve.column, each.curve.workload, each.curve.fixed): each for each in curves}
     for curve in curves:
-        key = (curve.curve.column.bare, curve.curve.workload, curve.curve.fixed)
+        key = (curve.side, curve.curve.column.bare, curve.curve.workload, curve.curve.fixed)
         if curve.curve.column.protection and key in bare:
             yield _cost(bare[key], curve)
 
@@ -80,7 +80,7 @@ def _bend(
     """What the curve does along an axis. Each sentence holds for every point that it speaks of."""
     found = [(AXES[axis].shown(value), curve.at(place)) for value, place in line]
     where = "".join(f", {name} {AXES[name].shown(value)}" for name, value in there.items())
-    begin = f"{curve.curve.name}{where}: "
+    begin = f"{curve.name}{where}: "
     if axis in LESS_IS_BETTER:
         return f"{begin}{_lost(axis, found)}"
     best = max((each for _, each in found), key=lambda each: each.value)
@@ -176,7 +176,7 @@ def _cost(bare: MeasuredCurve, protected: MeasuredCurve) -> str:
     most, least = max(losses, key=lambda each: each[0]), min(losses, key=lambda each: each[0])
     title = protected.curve.column.title
     return (
-        f"{title} costs {bare.curve.name} most at {_named(most[3])} ({_loss(most)}) and least at "
+        f"{title} costs {bare.name} most at {_named(most[3])} ({_loss(most)}) and least at "
         f"{_named(least[3])} ({_loss(least)})."
     )
 

@@ -19,6 +19,7 @@ from harness.model.units import format_ns
 from harness.report import draw
 from harness.report.content import ColumnFacts, Origin
 from harness.results.columns import CellKey, TableRow
+from harness.results.machine import without_side
 from harness.results.metrics import Of
 from harness.table import Metric
 from harness.table.notes import DISTURBED_SIGN, LAB_SIGN
@@ -317,11 +318,12 @@ def roofline(table: Table, facts: Sequence[ColumnFacts], cells: Sequence[Explain
     known = {cell.evidence.cell: cell.evidence for cell in cells}
     by_link: dict[tuple[object, LinkProfile], list[_Dot]] = {}
     for index, fact in enumerate(facts):
-        if fact.link is None or fact.column.column.is_local:
+        key = fact.column.key
+        if key is None or fact.link is None or key.column.is_local:
             continue
         dots = list(_dots(table, fact, index, known))
         if dots and any(dot.bound.bytes_per_s for dot in dots):
-            by_link.setdefault((fact.column.setting, fact.link), []).extend(dots)
+            by_link.setdefault((without_side(key.setting), fact.link), []).extend(dots)
     alike = Counter((link.title, link.name) for _, link in by_link)
     seen: Counter[tuple[str, str]] = Counter()
     found = []

@@ -33,7 +33,7 @@ from harness.model.errors import UsageError
 from harness.model.lines import listed
 from harness.report.conclusion import Conclusion, answers
 from harness.results.columns import CellKey, by_column, in_order
-from harness.results.machine import together
+from harness.results.machine import side_by_side, side_of, together
 from harness.results.measured import Measured
 from harness.results.store import RunFolder
 from harness.table import Metric, Options, build
@@ -97,6 +97,9 @@ class LoadedResults(Measured, frozen=True, kw_only=True, dict=True):
     def places(self) -> Places:
         """The only source of columns' colours."""
         keys = in_order(by_column(self.records), self.plans.values())
+        if any(side_of(key.setting) for key in keys):
+            # The eight colours are for what two runs are compared for: their columns over a network.
+            keys = sorted(keys, key=lambda key: key.column.is_local)
         return self.of or {(key.setting, key.column): place for place, key in enumerate(keys)}
 
     @functools.cached_property
@@ -162,6 +165,14 @@ class LoadedResults(Measured, frozen=True, kw_only=True, dict=True):
             return compare(a, b)
         except UsageError:
             return None
+
+    @property
+    def side_by_side(self) -> Self:
+        """The same; of exactly two runs that have cells in common, each with columns of its own: A and B."""
+        if self.compared is None:
+            return self
+        sides = dict(zip(self.runs, "AB", strict=True))
+        return msgspec.structs.replace(self, records=side_by_side(self.records, sides))
 
     @functools.cached_property
     def limits(self) -> dict[str, dict[Place, Limit]]:

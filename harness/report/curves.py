@@ -77,9 +77,11 @@ def _plotted(
     """Pictures of the curves of a row, with what is ``behind`` them: several with the same axes if one would
     have two curves of one colour."""
     found = []
-    groups = [
-        list(group) for _, group in itertools.groupby(curves, lambda curve: curve.fact.place // draw.SERIES)
-    ]
+
+    def of_colours(curve: _Curve) -> int:
+        return curve.fact.place // draw.SERIES
+
+    groups = [list(group) for _, group in itertools.groupby(sorted(curves, key=of_colours), of_colours)]
     for number_of, group in enumerate(groups, 1):
         part = f", {number_of} of {len(groups)}" if len(groups) > 1 else ""
         parts = [*behind, draw.text((LEFT + WIDTH) / 2, BOTTOM + 30, axis, "m mu")]

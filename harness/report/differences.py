@@ -15,8 +15,11 @@ _ROW, _TOP = 30, 12
 
 
 def differences(found: Comparison, places: Places) -> list[Chart]:
-    """One picture: a mark for each cell that has figures in both, in the colour of its column."""
-    cells = [cell for cell in found.cells if cell.ratio is not None]
+    """One picture: a mark for each cell that both have, in the colour of its column of B. Those over
+    a network come first."""
+    of_b = {column: place for (_, column), place in places.items()}
+    ordered = sorted(found.cells, key=lambda cell: cell.key.column.is_local)
+    cells = [cell for cell in ordered if cell.ratio is not None]
     if not cells:
         return []
     ends = [end for cell in cells for end in _changes(cell) if end is not None]
@@ -25,7 +28,9 @@ def differences(found: Comparison, places: Places) -> list[Chart]:
     bottom = _TOP + _ROW * len(cells)
     inner = [tick for tick in scale.ticks(5) if abs(tick) < 0.9 * reach]
     parts = vertical([(scale.at(tick), f"{tick:+g}" if tick else "0") for tick in inner], _TOP - 4, bottom)
-    parts.append(draw.lines([((scale.at(0), _TOP - 4), (scale.at(0), bottom))], "wh"))
+    # Not through the names.
+    zero = [(scale.at(0), _TOP + _ROW * place) for place in range(len(cells))]
+    parts.append(draw.lines([((x, y + 13), (x, y + 27)) for x, y in zero], "wh"))
     for place, cell in enumerate(cells):
         y = _TOP + _ROW * place
         change, low, high = _changes(cell)
@@ -35,7 +40,7 @@ def differences(found: Comparison, places: Places) -> list[Chart]:
         parts.append(draw.text(WIDTH - EDGE, y + 10, figure, "e b"))
         if low is not None and high is not None:
             parts.append(draw.lines(whisker(scale.at(low), scale.at(high), y + 20), "wh"))
-        number_of = places.get((cell.key.setting, cell.key.column), 0)
+        number_of = of_b.get(cell.key.column, 0)
         mark = draw.marks(number_of, [(scale.at(change or 0.0), y + 20, f"{cell.name}: {cell.verdict}")], 3.8)
         parts.append(draw.group(draw.series(number_of), "", mark))
     parts.append(draw.text(WIDTH / 2, bottom + 30, f"B compared with A, % of {found.metric}", "m mu"))
@@ -46,7 +51,7 @@ def differences(found: Comparison, places: Places) -> list[Chart]:
             height=bottom + 36,
             body="".join(parts),
             headings=HEADINGS,
-            lines=tuple(_line(cell, found) for cell in found.cells),
+            lines=tuple(_line(cell, found) for cell in ordered),
         )
     ]
 

@@ -34,6 +34,7 @@ from harness.results import knee, sweep
 from harness.results.machine import MACHINE
 from harness.results.sweep import MeasuredCurve
 from harness.table import Metric
+from harness.table.comparison import Comparison
 from harness.table.curves import doubts
 from harness.table.notes import sign_of
 from harness.table.options import Table, TableCell
@@ -72,8 +73,7 @@ _DRAWN = (
         "Difference",
         "Two runs compared",
         "<p>A is the first run, B the second. Marks: by how much the median of B differs from that of A; "
-        "lines: the 95 % interval, as in <code>harness compare</code>. All other sections have both runs "
-        "together, where machines and kernels are the same.</p>",
+        "lines: the 95 % interval, as in <code>harness compare</code>.</p>",
     ),
     _Drawn(
         ChartKind.TRENDS,
@@ -131,6 +131,7 @@ _THEMES = (
     '<option value="light">light</option><option value="dark">dark</option></select></label>'
 )
 _TOLD = 12  # so many sentences of a sweep are in sight; the others are behind a click
+_HEADLINE = 3  # so many of them stand above everything
 _MANY = 24  # with more pictures in a section, a browser lays out only those in sight
 _AGAIN_S = 5  # after which a page of a run that goes on loads itself again
 _DEEPEST = 6  # levels of an environment that are laid out; deeper ones are shown as JSON
@@ -145,13 +146,16 @@ def render(results: LoadedResults, words: Words | None = None, *, going: str = "
     words = msgspec.structs.replace(words, notes=(*results.lacks, *words.notes))
     facts = content.columns(results, results.table(Metric.MB_S))
     sections = [("progress", "Progress", _progress(results, going))] if going else []
+    rest = results.rest
+    if rest.compared is not None:
+        sections += [_compared(rest, rest.compared)]
     sections += [("answer", "Answer", _answer(results, facts))]
     sections += [
         (part.anchor, part.place, _section(part, found, _listed(doubts(results.curves))))
         for part in _DRAWN
         if part.kind in SWEPT and (found := drawn(part.kind, results))
     ]
-    if (rest := results.rest).records:
+    if rest.records:
         sections += _of_cells(rest)
     sections += [
         ("paths", "Paths", _paths(results)),
@@ -159,7 +163,9 @@ def render(results: LoadedResults, words: Words | None = None, *, going: str = "
     ]
     source = f"{results.source}; {counted(len(results.records), 'record')}"
     places = [(anchor, place) for anchor, place, html in sections if "<p>Left out: " not in html]
-    told = _told(results) or (headline(rest.answers) if rest.records else [])
+    told = _told(results)[:_HEADLINE] or (headline(rest.answers) if rest.records else [])
+    if rest.compared is not None:
+        told = [f"B compared with A: {rest.compared.tally}."]
     above = header(words, source, places, _THEMES, going, told)
     shown = "".join(html for _, _, html in sections)
     return whole(
@@ -177,15 +183,23 @@ def _of_cells(results: LoadedResults) -> list[tuple[str, str, str]]:
     sections = [("matrix", "Matrix", _matrix(tables, content.columns(results, table)))]
     for part in _DRAWN:
         of_runs = part.kind in (ChartKind.TRENDS, ChartKind.DIFFERENCES)
-        if part.kind is ChartKind.TRENDS and results.compared is not None:
+        if part.kind in SWEPT or (of_runs and results.compared is not None):
             continue
-        if part.kind not in SWEPT and ((found := drawn(part.kind, results)) or not of_runs):
+        if (found := drawn(part.kind, results)) or not of_runs:
             more = _listed(charts.signs(table)) if part.kind is ChartKind.BARS else ""
-            if part.kind is ChartKind.DIFFERENCES and (compared := results.compared) is not None:
-                runs = f"A: {listed(compared.a)}. B: {listed(compared.b)}. {compared.tally}."
-                more = "".join(f"<p>{for_page(line)}</p>" for line in (runs, *compared.missing))
             sections.append((part.anchor, part.place, _section(part, found, more)))
     return sections
+
+
+def _compared(results: LoadedResults, found: Comparison) -> tuple[str, str, str]:
+    """The section on two runs."""
+    part = next(part for part in _DRAWN if part.kind is ChartKind.DIFFERENCES)
+    runs = f"A: {listed(found.a)}. B: {listed(found.b)}."
+    more = "".join(f"<p>{for_page(line)}</p>" for line in (runs, *found.missing))
+    more += f"<details><summary>Notes</summary>{_listed(found.notes)}</details>"
+    if pictures := drawn(part.kind, results):
+        return part.anchor, part.place, _section(part, pictures, more)
+    return part.anchor, part.place, f'<section id="{part.anchor}"><h2>{part.title}</h2>{more}</section>'
 
 
 def whole(words: Words, body: str, script: str = "", style: str = "", *, going: str = "") -> str:

@@ -137,14 +137,14 @@ def _curve(shown: _Picture) -> Chart:
             for px, py, place in known
         ]
         drawn.append(draw.marks(number, tips, 3.4))
-        parts.append(draw.group(draw.series(number), curve.curve.column.label, *drawn))
+        parts.append(draw.group(draw.series(number), curve.label, *drawn))
         parts += [draw.text(px, py - 6, "!", "m") for px, py, place in known if place in curve.disturbed]
     return _framed(
         shown,
         parts,
         axis=f"{AXES[shown.axis].title}; MB/s{remark(y)}",
         description="throughput along an axis, with intervals and asymptotes, a line for each protection",
-        headings=[curve.curve.column.label + " [MB/s]" for curve, _ in shown.lines],
+        headings=[f"{curve.label} [MB/s]" for curve, _ in shown.lines],
         figures=[{value: _interval(curve, place) for value, place in line} for curve, line in shown.lines],
     )
 
@@ -207,7 +207,7 @@ def _framed(
 ) -> Chart:
     """The picture with what stands below it: the axis, and the names of lines with their marks."""
     entries = [
-        (draw.series(place), place, each.curve.column.title or "without protection")
+        (draw.series(place), place, each.side + (each.curve.column.title or "without protection"))
         for each, _ in shown.lines
         for place in [shown.place(each)]
     ]
@@ -266,7 +266,7 @@ def _response(shown: _Picture) -> Chart | None:
                 draw.path([place[:2] for place in at], line),
                 draw.group(marks, "mean" if which == 2 else "p99", draw.marks(number, at, 3.4)),
             ]
-        parts.append(draw.group(draw.series(number), curve.curve.column.label, *drawn))
+        parts.append(draw.group(draw.series(number), curve.label, *drawn))
         figures.append(
             {
                 value: f"{rate / 1e6:.4g} MB/s, {format_ns(mean)}, {format_ns(p99) if p99 else 'n/a'}"
@@ -278,7 +278,7 @@ def _response(shown: _Picture) -> Chart | None:
         parts,
         axis="MB/s and latency, logarithmic axes" if x.log else "MB/s; latency, logarithmic axis",
         description="mean and p99 latency by throughput as the load grows, lines for each protection",
-        headings=[f"{curve.curve.column.label}: throughput, mean, p99" for curve, _ in shown.lines],
+        headings=[f"{curve.label}: throughput, mean, p99" for curve, _ in shown.lines],
         figures=figures,
     )
 
@@ -357,7 +357,7 @@ def _heat_map(
         parts.append(draw.text(x + 22, y + 12, _words(limit)))
     where = "".join(f", {name} {AXES[name].shown(value)}" for name, value in there.items())
     return Chart(
-        title=f"{curve.curve.name}{where}",
+        title=f"{curve.name}{where}",
         description=f"MB/s by {rows} and {columns}; colour and letter are what limits",
         height=bottom + 12 + 20 * -(-len(seen) // 2),
         width=max(WIDTH, left + wide * len(across) + 2),

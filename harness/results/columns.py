@@ -8,6 +8,7 @@ import msgspec
 
 from harness.model import LINK_LOCAL, Column, IpsecMode, Job, Plan, Record, Setting, Workload, is_unencrypted
 from harness.parse import jobfile
+from harness.results.machine import side_of, without_side
 from harness.results.metrics import Direction, Metric, directions_of, parts_of
 
 DOCUMENT_WORKLOADS = {
@@ -91,7 +92,8 @@ def by_column(records: Iterable[Record]) -> dict[ColumnKey, dict[str, list[Recor
 
 def in_order(found: Iterable[ColumnKey], plans: Iterable[Plan]) -> list[ColumnKey]:
     """By setting and link, so that what a link costs with and without protection stands side by side: local,
-    wired, wifi and the rest as planned; then by transport; then without protection, and with each."""
+    wired, wifi and the rest as planned; then by transport; then without protection, and with each. Of two
+    runs that are compared the same columns stand side by side."""
     keys = list(found)
     columns = [column for plan in plans for column in plan.columns] + [key.column for key in keys]
     links = list(dict.fromkeys(column.link for column in columns))
@@ -103,7 +105,7 @@ def in_order(found: Iterable[ColumnKey], plans: Iterable[Plan]) -> list[ColumnKe
         name = column.link.partition(":")[0]
         known = _KNOWN_LINKS.index(name) if name in _KNOWN_LINKS else len(_KNOWN_LINKS)
         return (
-            key.setting,
+            without_side(key.setting),
             known,
             links.index(column.link),
             transports.index(column.transport),
@@ -111,6 +113,7 @@ def in_order(found: Iterable[ColumnKey], plans: Iterable[Plan]) -> list[ColumnKe
             protections.index(column.protection),
             key.column.mode or "",
             column.initiators,
+            side_of(key.setting),
         )
 
     return sorted(keys, key=place)

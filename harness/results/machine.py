@@ -101,6 +101,31 @@ class SettingOnMachine(Setting, frozen=True, kw_only=True):
         return f"{super().name}, on {self.machine}"
 
 
+class SettingOfRun(Setting, frozen=True, kw_only=True):
+    """A setting in one of two runs that stand side by side, with the name of that ``side``. No file has
+    it."""
+
+    side: str
+
+    @property
+    def _place(self) -> tuple[str, ...]:
+        return (*super()._place, self.side)
+
+    @property
+    def name(self) -> str:
+        return self.side if self.is_plain else f"{self.side}, {super().name}"
+
+
+def without_side(setting: Setting) -> Setting:
+    """The setting that both runs have."""
+    return as_one(setting) if isinstance(setting, SettingOfRun) else setting
+
+
+def side_of(setting: Setting) -> str:
+    """``A``, ``B``; empty if its run stands next to no other."""
+    return setting.side if isinstance(setting, SettingOfRun) else ""
+
+
 def set_apart(records: Sequence[Record], environments: Mapping[str, Mapping[str, Any]]) -> Sequence[Record]:
     """Records of runs on several machines, or on several kernels of one, each with its ``SettingOnMachine``:
     there is no median of two machines. In virtual time all machines are one."""
@@ -124,17 +149,25 @@ def set_apart(records: Sequence[Record], environments: Mapping[str, Mapping[str,
     return apart
 
 
-def together(records: Sequence[Record]) -> list[Record]:
-    """The records as they were before they were set apart."""
-    fields = Setting.__struct_fields__
+def side_by_side(records: Sequence[Record], sides: Mapping[str, str]) -> list[Record]:
+    """The records of two runs, each in a column of its own; ``sides`` are the names of both by run id."""
     return [
         msgspec.structs.replace(
-            record, setting=Setting(**{name: getattr(record.setting, name) for name in fields})
+            record,
+            setting=SettingOfRun(**msgspec.structs.asdict(as_one(record.setting)), side=sides[record.run_id]),
         )
-        if isinstance(record.setting, SettingOnMachine)
-        else record
         for record in records
     ]
+
+
+def together(records: Sequence[Record]) -> list[Record]:
+    """The records as they were before they were set apart."""
+    return [msgspec.structs.replace(record, setting=as_one(record.setting)) for record in records]
+
+
+def as_one(setting: Setting) -> Setting:
+    """The same without machine and side."""
+    return Setting(**{name: getattr(setting, name) for name in Setting.__struct_fields__})
 
 
 _Identity = tuple[str, str, str]

@@ -21,6 +21,7 @@ from harness.model import Cell, LinkProfile, Plan, Record
 from harness.parse.fio import ADDED_UP
 from harness.results.axes import AXES, Curve, curve_of, workloads
 from harness.results.knee import KneeSchedule
+from harness.results.machine import side_of
 
 AT_ONCE = 3
 """Points of a curve in a block: to fit one takes a tenth of a second or more."""
@@ -209,6 +210,20 @@ class MeasuredCurve:
     disturbed: frozenset[Place] = frozenset()
     scatter: float = SCATTER
     repeats: Mapping[Place, Sequence[Record]] = field(default_factory=dict)
+
+    @property
+    def side(self) -> str:
+        """``A `` or ``B `` if its sweep is compared with another one."""
+        side = side_of(next(iter(self.records.values())).setting)
+        return f"{side} " * bool(side)
+
+    @property
+    def label(self) -> str:
+        return f"{self.side}{self.curve.column.label}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.side}{self.curve.name}"
 
     @functools.cached_property
     def rates(self) -> Mapping[Place, float]:

@@ -313,7 +313,8 @@ def origins(context: Context) -> Iterable[str]:
         about = [f"profile {', '.join(profiles)}"] if profiles else []
         disks = dict.fromkeys(plans[run].storage.disk for run in runs if run in plans)
         about += [f"disk {disk.title}: {disk.description}" for disk in disks if disk is not None]
-        yield f"Testbed {setting.name}: {'; '.join([_listed(runs, 'run'), *about])}."
+        where = setting.name if machine.side_of(setting) else f"Testbed {setting.name}"
+        yield f"{where}: {'; '.join([_listed(runs, 'run'), *about])}."
     for text in dict.fromkeys(text for record in context.records for text in record.stand_ins):
         yield f"Warning: a file of the user's took the place of a shipped one: {text}."
     if lists := [setting.predicted_from for setting in sorted(by_setting) if setting.predicted_from]:
@@ -336,7 +337,8 @@ def origins(context: Context) -> Iterable[str]:
         kernels and all(map(_keeps_ciphers_closed, kernels))
     ):
         yield "The processor's ciphers for Debian's kernel: harness kernel ciphers builds them in a minute."
-    if len({msgspec.structs.replace(setting, ciphers=None) for setting in by_setting}) > 1:
+    alike = (machine.without_side(setting) for setting in by_setting)
+    if len({msgspec.structs.replace(setting, ciphers=None) for setting in alike}) > 1:
         yield "Different testbeds have separate columns: do not compare their figures."
     if kernels:
         yield f"Kernel: {', '.join(kernels)}."

@@ -28,7 +28,7 @@ from tests import flat
 from tests.unit.cli.test_cli import assert_refused
 from tests.unit.command import harness
 from tests.unit.results_folder import ENVIRONMENT, fio_json, made_plan, write
-from tests.unit.table.test_table import HOSTILE, matrix, record, repeats
+from tests.unit.table.test_table import HOSTILE, matrix, record, repeats, transfer
 from tests.unit.test_disturbed_results import spoilt
 
 NAMES = [
@@ -369,12 +369,54 @@ def test_runs_of_the_same_cells_are_drawn_one_after_the_other() -> None:
     # A is the run that was named first; only cells of both are compared.
     (line,) = both.lines
     assert line[:4] == ("wired w", "11.00", "23.00", "+108.2") and float(line[4]) < 108.2 < float(line[5])
+    assert page.index("B compared with A: ") < page.index('id="differences"') < page.index('id="answer"')
     third = [msgspec.structs.replace(each, run_id="20261123-100000-c", fio_ns=1) for each in found]
     page = render(results([*found, *third]))
     assert 'id="trends">' in page and "#differences" not in page
     alone = render(results([each for each in found if each.run_id.endswith("a")]))
     assert "#trends" not in alone and 'id="trends"' not in alone
     assert short("mine.json") == "mine.json" and len(short("a" * 40)) <= 11
+
+
+def test_of_two_runs_each_has_its_own_columns_side_by_side() -> None:
+    first = [flat.changed(each, block_bytes=4096) for each in matrix()]
+    second = [
+        msgspec.structs.replace(flat.changed(each, run_id="r2"), write=each.write and transfer(1e3))
+        for each in first
+    ]
+    plans = {run: made_plan(run) for run in ("r1", "r2")}
+    pooled = results([*first, *second], plans=plans)
+    shown = pooled.side_by_side
+    table, facts = columns(shown)
+    names = [fact.name for fact in facts]
+    assert names[:4] == ["A local", "B local", "A wired", "B wired"] and len(names) == 2 * 5
+    assert all(cell is not None and cell.n == 3 for line in table.cells for cell in line)
+    assert len({fact.place for fact in facts}) == len(facts)
+    # So they do in each section, and B's colour is that of the difference.
+    page = render(shown)
+    for section in ("answer", "matrix", "bars", "roofline", "environment"):
+        part = page[page.index(f'<section id="{section}"') :].partition("</section>")[0]
+        assert "A wired" in part or ">A<" in part or ">A: " in part, section
+    (chart,) = drawn(ChartKind.DIFFERENCES, shown)
+    of_b = next(fact.place for fact in facts if fact.name == "B wired")
+    assert f'<g class="{draw.series(of_b)}">' in chart.body
+    assert [line[0] for line in chart.lines] == [
+        line[0] for line in drawn(ChartKind.DIFFERENCES, pooled)[0].lines
+    ]
+    # A link of both has one picture.
+    assert [chart.title for chart in roofline(table, facts, shown.explained)] == [
+        "Gigabit Ethernet (wired)",
+        "802.11n (wifi)",
+    ]
+    assert "Different testbeds" not in page and "A: run r1; profile" in page and "B: run r2; profile" in page
+    # One run alone, and two that have nothing in common, are as ever.
+    other = [
+        flat.changed(each, link="wifi", link_title="x") for each in second if each.column.link == "wired"
+    ]
+    only = [each for each in first if each.column.link == "wired"]
+    for found in (first, [*only, *other]):
+        alone = results(found, plans=plans)
+        assert alone.side_by_side is alone
 
 
 def test_a_page_and_its_pictures_bear_the_words_of_who_shows_them(whole: LoadedResults) -> None:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from harness.explain import Limit
+from harness.explain.curves import sentences
 from harness.model import Latency, Plan, Record
 from harness.model.errors import UsageError
 from harness.report import ChartKind, load, picture, render, sweeps
@@ -130,6 +131,9 @@ def test_the_page_of_a_sweep_has_curves_and_no_matrix(tmp_path: Path) -> None:
     anchors = [attrs["id"] for tag, attrs in page.tags if tag == "section"]
     assert anchors == ["answer", "curves", "response", "heat", "paths", "environment"]
     assert "wired rand-read, block 4K: reaches 95 % of its peak" in html and page.count("figure") == 7
+    # The page begins with the first of what it found.
+    told = list(sentences(surfaces().curves))
+    assert [each in html[: html.index("<nav")] for each in told] == [True] * 3 + [False] * (len(told) - 3)
     # What is on no curve stands below as ever.
     html = render(LoadedResults(records=[*depths().records, *matrix()], plans=depths().plans))
     Page(html)
@@ -157,7 +161,7 @@ def test_a_page_of_a_sweep_that_goes_on_says_how_much_of_each_curve_is_known() -
     error = plan.sweep.error
     unsure = [sum(each.error > error for each in curve.estimates.values()) for curve in curves]
     assert progress(shown) == [
-        (curve.curve.name, str(len(curve.records)), str(len(curve.estimates)), str(count))
+        (curve.name, str(len(curve.records)), str(len(curve.estimates)), str(count))
         for curve, count in zip(curves, unsure, strict=True)
     ]
     assert any(unsure)
@@ -167,6 +171,22 @@ def test_a_page_of_a_sweep_that_goes_on_says_how_much_of_each_curve_is_known() -
     for count, found in ((4, "0 of 1"), (len(trials), "1 of 1")):
         shown = LoadedResults(records=trials[:count], plans={search.run_id: search})
         assert progress(shown) == [("wired rand-read, block 4K", str(count), found, "")]
+
+
+def test_two_sweeps_that_are_compared_are_told_apart() -> None:
+    alone = depths()
+    (run,), (plan,) = alone.plans, alone.plans.values()
+    other = [msgspec.structs.replace(each, run_id="other", wall_ns=1) for each in alone.records]
+    plans = {run: plan, "other": msgspec.structs.replace(plan, run_id="other")}
+    shown = LoadedResults(records=[*alone.records, *other], plans=plans).side_by_side
+    (chart,) = drawn(ChartKind.CURVES, shown)
+    names = [f"{side} {name} [MB/s]" for side in "AB" for name in ("wired", "wired+aes128gcm16")]
+    assert chart.headings == ("queue depth", *names)
+    assert {f"{side} {name}" for side in "AB" for name in ("without protection", "IPsec aes128gcm16")} <= {
+        *re.findall(r"<text[^>]*>([^<]*)</text>", chart.body)
+    }
+    said = " ".join(sentences(shown.curves))
+    assert "A wired rand-read, block 4K: " in said and "costs B wired rand-read, block 4K most" in said
 
 
 @pytest.mark.parametrize("kind", [ChartKind.CURVES, ChartKind.RESPONSE, ChartKind.HEAT_MAP])

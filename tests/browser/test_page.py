@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ from harness.documents import page as documents
 from harness.model.telemetry import ProcessorUse, RoundTrips, Telemetry
 from harness.planning import probe_plan
 from harness.report import load, render
+from tests import flat
 from tests.unit.documents.test_documents import run_of_probes
 from tests.unit.report.test_sweeps import surfaces
 from tests.unit.results_folder import ENVIRONMENT, made_plan, write
-from tests.unit.table.test_table import HOSTILE, matrix, record
+from tests.unit.table.test_table import HOSTILE, matrix, record, transfer
 from tests.unit.table.test_views import tcp
 
 OLD = Path(__file__).parents[1] / "data" / "schema-1" / "results"
@@ -74,13 +75,29 @@ def written(folder: Path, text: str) -> Path:
 
 
 def written_of(which: str, page: Path, folder: Path) -> Path:
-    """A page of the matrix, of results of before, of their documents, or of a sweep."""
+    """A page of the matrix, of results of before, of their documents, of a run, of two, of one that goes on,
+    or of a sweep."""
     if which == "page":
         return page
     if which == "documents":
         return written(folder, documents.render_page(documents.load([OLD])))
     if which == "run":
         return written(folder, render(load([STORED])))
+    if which == "two":
+        for run, mb_s in (("r1", 50.0), ("r2", 45.0)):
+            half = [r for r in matrix() if r.column.link != "wifi"]
+            slow = [
+                flat.changed(r, run_id=run, block_bytes=4096, write=r.write and transfer(mb_s + r.repeat))
+                for r in half
+            ]
+            write(folder / "two", slow, made_plan(run), ENVIRONMENT, bins={1000: 900, 2000: 95, 9000: 5})
+        return written(folder, render(load([folder / "two"]).side_by_side))
+    if which == "going":
+        found = load([STORED])
+        some = msgspec.structs.replace(found, records=found.records[: len(found.records) // 2])
+        page_of_it = render(some, going=f"{found.runs[0]} goes on: 160 of 320 cells, 2 min left")
+        # It would load itself again in the middle of what is looked at.
+        return written(folder, re.sub("<meta http-equiv=.refresh.[^>]*>", "", page_of_it))
     return written(folder, render(load([OLD]) if which == "old" else surfaces()))
 
 
@@ -236,7 +253,7 @@ def test_arrow_keys_move_among_the_marks_of_a_picture(opened: Any) -> None:
 
 
 @pytest.mark.parametrize("width", [390, 1400])
-@pytest.mark.parametrize("which", ["page", "old", "sweep"])
+@pytest.mark.parametrize("which", ["page", "old", "sweep", "run", "two"])
 def test_text_in_pictures_is_large_enough(
     driver: Any, page: Path, tmp_path: Path, which: str, width: int
 ) -> None:
@@ -263,12 +280,57 @@ def test_text_in_pictures_is_large_enough(
 
 COLOURS = """
 const found = {};
-for (const section of ["answer", "bars", "latency", "roofline"])
-  for (const mark of document.querySelectorAll(`#${section} svg [class^=f]`)) {
-    const name = mark.tagName === "rect" ? mark.querySelector("title")?.textContent.split(",")[0]
-      : mark.querySelector(":scope > title")?.textContent;
-    if (name) (found[name] ??= {})[section] = getComputedStyle(mark).fill;
-  }
+const note = (section, name, mark) => {
+  if (name) ((found[name] ??= {})[section] ??= []).push(getComputedStyle(mark).fill);
+};
+for (const section of ["answer", "latency", "roofline"])
+  for (const mark of document.querySelectorAll(`#${section} svg [class^=f]`))
+    note(section, mark.tagName === "rect" ? mark.querySelector("title")?.textContent.split(",")[0]
+      : mark.querySelector(":scope > title")?.textContent, mark);
+// A bar's name stands above it, behind a sign.
+for (const picture of document.querySelectorAll("#bars svg")) {
+  const names = [...picture.querySelectorAll("g:not([class]) > text")];
+  const marks = [...picture.querySelectorAll("rect")];
+  if (names.length === marks.length)
+    names.forEach((name, at) => note("bars", name.textContent.slice(2), marks[at]));
+}
+return found;
+"""
+
+
+def colours_of(driver: Any, names: Sequence[str]) -> list[str]:
+    """The colour that each of these columns has in all pictures of the page."""
+    found = driver.execute_script(COLOURS)
+    of = {name: found[name] for name in names}
+    assert all({"answer", "bars", "latency", "roofline"} == each.keys() for each in of.values()), of
+    once = [{colour for shown in each.values() for colour in shown} for each in of.values()]
+    assert [len(each) for each in once] == [1] * len(names), of
+    return [colour for each in once for colour in each]
+
+
+def no_text_is_cut(driver: Any) -> None:
+    """No name in a picture is shortened, none leaves it, and no two texts lie on each other."""
+    texts = "return [...document.querySelectorAll('svg text')].map((each) => each.textContent)"
+    assert [each for each in driver.execute_script(texts) if "…" in each] == []
+    assert driver.execute_script(CUT) == []
+
+
+CUT = """
+const found = [];
+for (const picture of document.querySelectorAll("figure svg[role=img]")) {
+  const edge = picture.getBoundingClientRect();
+  const boxes = [...picture.querySelectorAll("text")].filter((each) => each.textContent)
+    .map((each) => [each.getBoundingClientRect(), each.textContent]);
+  boxes.forEach(([box, text], at) => {
+    if (box.left < edge.left - 1 || box.right > edge.right + 1 || box.top < edge.top - 1
+        || box.bottom > edge.bottom + 1) found.push([text, "leaves its picture"]);
+    for (const [other, on] of boxes.slice(at + 1)) {
+      const across = Math.min(box.right, other.right) - Math.max(box.left, other.left);
+      const down = Math.min(box.bottom, other.bottom) - Math.max(box.top, other.top);
+      if (across > 1 && down > 4) found.push([text, on]);
+    }
+  });
+}
 return found;
 """
 
@@ -276,22 +338,54 @@ return found;
 def test_a_column_has_one_colour_and_the_page_begins_with_figures(driver: Any, tmp_path: Path) -> None:
     with window(driver, 390):
         driver.get(written_of("run", tmp_path, tmp_path).as_uri())
-        colours = driver.execute_script(COLOURS)
-        of = {name: colours[name] for name in ("wired", "wired+aes128gcm16", "wifi", "wifi+aes128gcm16")}
-        assert all({"answer", "latency", "roofline"} <= each.keys() for each in of.values()), of
-        assert all(len({*each.values()}) == 1 for each in of.values()), of
-        assert len({each["answer"] for each in of.values()}) == 4
+        colours = colours_of(driver, ("wired", "wired+aes128gcm16", "wifi", "wifi+aes128gcm16"))
+        assert len({*colours}) == 4
         headline = _find(driver, ".headline")
         assert re.search(r"costs [0-9.]+ % at 256K", headline.text)
         assert headline.location["y"] < _find(driver, "header .muted").location["y"]
-        # No name of a column is cut, and on a telephone the first one is over a network.
-        texts = "return [...document.querySelectorAll('svg text')].map((each) => each.textContent)"
-        assert [each for each in driver.execute_script(texts) if "…" in each] == []
+        no_text_is_cut(driver)
+        # On a telephone the first column is over a network.
         assert "wired" in _find(driver, "table.matrix thead th:nth-child(2)").text
         assert _find(driver, "table.matrix thead th:last-child").text.split("\n")[1] == "local"
         links = driver.find_elements("css selector", "nav a")
         assert all(each.rect["x"] >= 0 and each.rect["x"] + each.rect["width"] <= 390 for each in links)
         assert not driver.find_elements("css selector", "#time figure")
+
+
+def test_two_runs_stand_side_by_side_and_their_differences_before_all_else(
+    driver: Any, tmp_path: Path
+) -> None:
+    names = ("A wired", "B wired", "A wired+aes128gcm16", "B wired+aes128gcm16")
+    with window(driver, 390):
+        driver.get(written_of("two", tmp_path, tmp_path).as_uri())
+        assert len({*(colours := colours_of(driver, names))}) == 4
+        no_text_is_cut(driver)
+        sections = [
+            each.get_attribute("id") for each in driver.find_elements("css selector", "main > section")
+        ]
+        assert sections[:2] == ["differences", "answer"]
+        assert re.match(r"B compared with A: \d+ slower, \d+ faster", _find(driver, ".headline").text)
+        marks = driver.find_elements("css selector", "#differences svg g[class^=f]")
+        assert {each.value_of_css_property("fill") for each in marks} >= {colours[1], colours[3]}
+        headings = [
+            _find(driver, f"table.matrix thead th:nth-child({place})").text.split("\n")[1:3]
+            for place in (2, 3)
+        ]
+        assert headings == [["A", "wired"], ["B", "wired"]]
+        rows = driver.find_elements("css selector", "#answer tbody tr")
+        assert sum(row.text.startswith("wired") for row in rows) == 2, "a table for each run"
+
+
+def test_a_run_that_goes_on_says_what_is_measured_and_what_is_left(driver: Any, tmp_path: Path) -> None:
+    with window(driver, 390):
+        driver.get(written_of("going", tmp_path, tmp_path).as_uri())
+        assert "160 of 320 cells, 2 min left" in _find(driver, "header [role=status]").text
+        sections = driver.find_elements("css selector", "main > section")
+        assert sections[0].get_attribute("id") == "progress"
+        rows = [row.text.split() for row in sections[0].find_elements("css selector", "tbody tr")]
+        assert [row[0] for row in rows][:2] == ["local", "wired"]
+        assert sum(int(row[1]) for row in rows) == sum(int(row[2]) for row in rows) == 160
+        assert driver.execute_script("return document.documentElement.scrollWidth") <= 390
 
 
 def test_colours_follow_the_system_and_the_switch(opened: Any) -> None:
@@ -394,7 +488,7 @@ def test_at_1400_px_nothing_of_the_documents_is_cut_off(driver: Any, tmp_path: P
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 1400), ("light", 390)])
-@pytest.mark.parametrize("which", ["page", "old", "documents", "sweep", "run"])
+@pytest.mark.parametrize("which", ["page", "old", "documents", "sweep", "run", "two", "going"])
 def test_everybody_can_use_it(
     driver: Any, page: Path, tmp_path: Path, which: str, theme: str, width: int
 ) -> None:

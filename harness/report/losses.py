@@ -126,7 +126,11 @@ def _drawn(title: str, bars: Sequence[_Bar]) -> Chart:
         values = ["" if value is None else _percent(value) for value in (bar.lost, bar.low, bar.high)]
         lines.append((bar.name, *values, bar.words))
     parts += [draw.lines(whiskers, classes) for classes in ("ha", "wh") if whiskers]
-    parts += [draw.lines([((scale.at(0.0), _TOP - 4), (scale.at(0.0), bottom))], "wh")]
+    zero = [(_TOP - 4.0, bottom)]
+    if low < 0:
+        # Not through names and figures, which stand on both sides of it.
+        zero = [(y + 12, y + 31) for y in (_TOP + line + row * place for place in range(len(bars)))]
+    parts.append(draw.lines([((scale.at(0.0), top), (scale.at(0.0), end)) for top, end in zero], "wh"))
     parts += [draw.texts(names, ""), draw.texts(figures, "e b")]
     parts.append(draw.text(WIDTH / 2, bottom + 30, "% of throughput", "m mu"))
     return Chart(

@@ -40,12 +40,21 @@ def test_bars_are_as_long_as_what_is_lost_and_the_table_has_the_figures() -> Non
         assert [float(each) for each in shown_as] == pytest.approx(ends, abs=0.06)
 
 
+def zero_of(path: str) -> list[int]:
+    """The lengths of upright strokes, if a path is of nothing else."""
+    found = re.findall(r"M(\d+) (\d+) (\d+) (\d+)", path)
+    return [int(y) - int(b) for a, b, x, y in found] if all(a == x for a, _, x, _ in found) else []
+
+
 def test_what_is_not_shown_has_no_bar_but_its_interval() -> None:
     shown = load([FIGURES / "protections"])
     _, of_bare = drawn(ChartKind.LOSS, shown)
     without = [line for line in of_bare.lines if not line[1]]
     assert without and all("not shown" in line[-1] and line[2] and line[3] for line in without)
     assert of_bare.body.count("<rect") == len(of_bare.lines) - len(without)
+    # Zero is marked at each bar, and not through the names.
+    (zero,) = (path for path in re.findall(r'class="wh" d="([^"]*)"', of_bare.body) if zero_of(path))
+    assert len(zero_of(zero)) == len(of_bare.lines) and max(zero_of(zero)) < 20 * draw.FINE
 
 
 def test_the_page_begins_with_the_loss_what_it_is_about_and_the_limit() -> None:

@@ -334,7 +334,8 @@ def test_it_is_compared_and_drawn(tmp_path: Path) -> None:
     own = harness("compare", "theirs.zip", str(LADDER), cwd=tmp_path)
     assert own.returncode == 2 and "found run 20261125-005004-467b in both" in own.stderr
     compared = harness("compare", "theirs.zip", str(FIGURES / "emulation"), cwd=tmp_path)
-    assert "B (20261125-005103-8889) against A (20261125-005004-467b)" in compared.stdout
+    said = " ".join(compared.stdout.split())
+    assert "B (20261125-005103-8889) against A (20261125-005004-467b)" in said
     for words in ("report theirs.zip -o r.html", "plot bars theirs.zip -o b.svg"):
         assert harness(*words.split(), cwd=tmp_path).returncode == 0
     several = harness("share", str(FIGURES), cwd=tmp_path)

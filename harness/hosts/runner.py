@@ -8,7 +8,9 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +27,7 @@ P = TypeVar("P", bound="subprocess.Popen[Any]")
 DEFAULT_TIMEOUT_S = 30.0
 LONGEST_WORD_SHOWN = 300
 LONGEST_LINE_SHOWN = 500
+FORKING = "HARNESS_FORKING"
 LARGEST_LOG_BYTES = 16 << 20
 """How much is kept of the output of a program that comes from another machine, because it may never stop."""
 
@@ -185,6 +188,70 @@ def left_running(argv: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     """Start a program that outlives this one, in a session of its own; its output is appended to ``log``."""
     with log.open("ab") as out:
         return _popen(argv, stdout=out, stderr=subprocess.STDOUT)
+
+
+class ForkingProgram:
+    """A program that is loaded once, and forks for each run, whose files it takes from a socket.
+
+    It is told the socket's number by the environment variable ``FORKING``, writes a byte there when it is
+    ready, and the status of each child (waitpid(2)) when that has ended.
+    """
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], timeout_s: float) -> None:
+        """CommandFailed if it is not ready in time; RequirementError if it cannot be started."""
+        self._argv = tuple(argv)
+        self._socket, theirs = socket.socketpair()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._socket)
+            with theirs:
+                number = theirs.fileno()
+                null = subprocess.DEVNULL
+                more = {**env, FORKING: str(number)}
+                self._process = _popen(argv, env=more, pass_fds=[number], stdout=null, stderr=null)
+            stack.callback(_kill, self._process)
+            self._answer(1, timeout_s)
+            self._stack = stack.pop_all()
+
+    def _answer(self, size: int, timeout_s: float) -> bytes:
+        self._socket.settimeout(timeout_s)
+        try:
+            answer = self._socket.recv(size)
+        except TimeoutError as error:
+            raise CommandFailed(f"`{command_line(self._argv)}` did not end within {timeout_s:g} s") from error
+        if len(answer) < size:
+            raise CommandFailed(f"`{command_line(self._argv)}` has ended before its time")
+        return answer
+
+    def run(self, input: str, timeout_s: float) -> Completed:
+        """As ``run`` without ``check``. If it fails, the program is killed with all its children."""
+        try:
+            with contextlib.ExitStack() as stack:
+                files = [
+                    stack.enter_context(os.fdopen(os.memfd_create(name), "w+b"))
+                    for name in ("input", "output", "errors")
+                ]
+                files[0].write(input.encode())
+                files[0].seek(0)
+                socket.send_fds(self._socket, [b"\0"], [file.fileno() for file in files])
+                status = int.from_bytes(self._answer(4, timeout_s), sys.byteorder)
+                texts = [os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0) for file in files[1:]]
+        except OSError as error:
+            self.end()
+            raise CommandFailed(f"`{command_line(self._argv)}` could not be run: {error}") from error
+        except BaseException:
+            self.end()
+            raise
+        stdout, stderr = (text.decode("utf-8", "replace") for text in texts)
+        ended = os.waitstatus_to_exitcode(status)
+        return Completed(argv=self._argv, status=ended, stdout=stdout, stderr=stderr)
+
+    @property
+    def is_up(self) -> bool:
+        return self._socket.fileno() >= 0
+
+    def end(self) -> None:
+        """Kill it, if it is there."""
+        signals.surely(self._stack.close)
 
 
 class PipedProgram:

@@ -7,7 +7,6 @@ column with the column's first cell and leaves it up, so that cells of all colum
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import itertools
 import time
@@ -717,7 +716,7 @@ class CellComposer(Composer):
         program = fio_startup.open_loop() if is_open_loop(job) else self._fio
         if plan.only_reads and not is_open_loop(job):
             # What is read there is somebody's, and stays as it is (fio(1)).
-            program = dataclasses.replace(program, argv=(*program.argv[:-1], "--readonly", program.argv[-1]))
+            program = program.read_only()
         lasts_s = wall_estimate_s(job, plan.runtime_s)
         timeout_s = lasts_s + FIO_GRACE_S
         protected = bool(cell.column.protection)

@@ -225,6 +225,7 @@ def run(run_folder: str, journal_path: str) -> int:
         try:
             execute(folder, journal, emit)
         finally:
+            fio_startup.end()
             signals.ignore()  # all that remains is to report the end
     except HostLost as error:
         failed = Failed(error.message, f"{error.hint}; then go on with: {go_on}", error.exit_code)

@@ -62,7 +62,7 @@ def on_disk(
 ) -> Done:
     """Run one fio job on a host, or those of several ``initiators`` in their order; ``raw`` is the folder for
     its input and output."""
-    done = host.run(program.argv, input=job, timeout_s=timeout_s, check=False, env=program.env)
+    done = program.run(host, job, timeout_s)
     for name, text in (("job.fio", job), ("fio.json", done.stdout), ("fio.stderr", done.stderr)):
         if text:
             (raw / name).write_text(text, encoding="utf-8")

@@ -6,12 +6,14 @@ import errno
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from harness.hosts import NamespaceHost
 from harness.model.errors import CommandFailed
 from harness.parse import jobfile
 from harness.runs import fio_startup
@@ -76,6 +78,31 @@ for flags, said in ((0, "it"), (0o10000, "read")):  # SHM_RDONLY
 libc.shmctl(made, 0, None)
 libc.shmdt(ctypes.c_void_p(at))
 print(libc.shmat(-1, None, 0) == 2**64 - 1, ctypes.get_errno())
+"""
+
+FORKS = """
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int fio_clock_source = 2, fio_clock_source_set, calibrated;
+bool tsc_reliable;
+void fio_clock_init(void) { calibrated++; }
+int fio_monotonic_clocktest(int debug) { return debug || getenv("FAILS"); }
+int main(int argc, char **argv) {
+    char text[80] = "";
+    int flags = MAP_SHARED | MAP_ANONYMOUS, *runs = mmap(NULL, 4096, PROT_READ | PROT_WRITE, flags, -1, 0);
+    tsc_reliable = !getenv("UNRELIABLE");
+    if (!fgets(text, sizeof(text), stdin)) return 77;
+    if (!strcmp(text, "wait")) for (;;) pause();
+    if (!strcmp(text, "abort")) abort();
+    printf("%d words to %s, clock %d, calibrated %d, ", argc, argv[argc - 1], fio_clock_source, calibrated);
+    printf("runs %d, told %d", ++*runs, getenv("HARNESS_FORKING") != NULL);
+    fprintf(stderr, "%s\\n", text);
+    return atoi(text);
+}
 """
 
 
@@ -167,14 +194,17 @@ def test_the_labs_library_is_in_front_of_fio_s_if_fio_starts_with_it(
     env = {**with_stubs, "LD_PRELOAD": _build(tmp_path)}
     found = fresh_fio()
     assert found == fio_startup.Fio(has_tested_clock=True, env=env)
-    assert found.described == {"has_stubs": True, "has_preloaded_library": True, "has_tested_clock": True}
+    told = {"has_stubs": True, "has_preloaded_library": True, "has_tested_clock": True, "forks": False}
+    assert found.described == told
 
 
 def _build(folder: Path) -> str:
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler")
     cc = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    subprocess.run([*cc, "-o", folder / "early.so", boot.HERE / "early.c"], check=True)
+    subprocess.run(
+        [*cc, "-o", folder / "early.so", *(boot.HERE / name for name in ("early.c", "forking.c"))], check=True
+    )
     return str(folder / "early.so")
 
 
@@ -188,3 +218,42 @@ def test_what_fio_s_main_thread_sleeps_around_jobs_is_cut_and_its_memory_is_what
         *("job True", "other True", "beside True True True True", "first True then True"),
         *("it True", "read True", f"True {errno.EINVAL}"),
     ]
+
+
+@pytest.fixture
+def forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of the lab's libraries and of a program that has the functions of fio's clock."""
+    _build(tmp_path)
+    lines(tmp_path, {"fio.c": FORKS})
+    subprocess.run(["cc", "-rdynamic", "-o", "fio", "fio.c"], cwd=tmp_path, check=True)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.setenv(entry_points.EARLY, str(tmp_path))
+
+
+@pytest.mark.usefixtures("forks")
+def test_in_the_lab_fio_is_loaded_once_and_forks_for_each_job() -> None:
+    made, host = fresh_fio(), NamespaceHost("initiator")
+    assert made.has_tested_clock and made.described["forks"] and made.loaded is not None
+    for text, status in (("0", 0), ("3", 3), ("0 again", 0)):
+        done = made.run(host, text, 10)
+        said = "3 words to -, clock 3, calibrated 1, runs 1, told 0"
+        assert (done.status, done.stdout, done.stderr) == (status, said, f"{text}\n")
+    assert made.run(host, "abort", 10).status == -signal.SIGABRT
+    assert made.run(host, "", 10).status == 77, "each child has an input of its own"
+    assert made.read_only().loaded is None, "what it is started with is that of the one that was loaded"
+    with pytest.raises(CommandFailed, match="did not end within"):
+        made.run(host, "wait", 0.2)
+    # Whatever is left of that is killed, and others are started as before.
+    assert not made.loaded.is_up and "calibrated 0" in made.run(host, "0", 10).stdout
+    again = fresh_fio().loaded
+    assert again is not None and again.is_up
+    fio_startup.end()
+    assert not again.is_up
+
+
+@pytest.mark.usefixtures("forks")
+@pytest.mark.parametrize("name", ["UNRELIABLE", "FAILS"])
+def test_a_clock_that_fio_would_not_take_is_left_to_fio(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "yes")
+    made = fresh_fio()
+    assert made.loaded is None and not made.has_tested_clock and not made.described["forks"]

@@ -290,7 +290,7 @@ def workshop_for(journal: Journal, kernel: Kernel, memory_bytes: int) -> Iterato
             if early is not None:
                 early.mkdir()
                 pool.submit(_make_stubs, early)
-                compiling = pool.submit(_compile, early / "early.so", "early.c")
+                compiling = pool.submit(_compile, early / "early.so", "early.c", "forking.c")
             _compile(folder / "shims.so", "traced.c", *([] if early is None else ["interrupts.c"]))
         if early is not None:
             compiling.result()

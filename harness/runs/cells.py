@@ -633,7 +633,13 @@ class CellComposer(Composer):
     def _connections(self, nexuses: tuple[Nexus, ...]) -> list[str]:
         """What TCP says of each nexus; nothing in a run without probes."""
         return [
-            connections.look(path.initiator, path.initiator_address, path.target_address, path.port)
+            connections.look(
+                path.initiator,
+                path.initiator_address,
+                path.target_address,
+                path.port,
+                is_here=self._is_labs_own,
+            )
             if self.plan.probes
             else ""
             for path in (nexus.path for nexus in nexuses)

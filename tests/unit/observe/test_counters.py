@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+import socket
 from typing import Any
 
 import pytest
 
+from harness.hosts import NamespaceHost
 from harness.model.ranges import out_of_range
 from harness.model.telemetry import ProcessorUse, TcpUse
 from harness.observe import connections, counters
@@ -141,3 +145,35 @@ def test_ss_is_asked_for_this_portal_alone() -> None:
     assert command.argv == ("ss", "-tinHO", "state", "established", *ends)
     gone = World(answers=[(("ss",), (127, BEFORE, ""))])
     assert connections.look(gone.host("initiator", "i"), "198.18.0.1", "198.18.0.2", 3260) == ""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_the_kernel_here_tells_what_ss_tells(address: str) -> None:
+    if shutil.which("ss") is None:
+        pytest.skip("there is no ss")
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    host = NamespaceHost("initiator")
+    with contextlib.ExitStack() as stack:
+        listening, others = (
+            stack.enter_context(socket.create_server((address, 0), family=family)) for _ in range(2)
+        )
+        for server in (listening, others, listening):
+            near = stack.enter_context(socket.create_connection(server.getsockname()[:2]))
+            far = stack.enter_context(server.accept()[0])
+            for sender, receiver, size in ((near, far, 5000), (far, near, 300_000), (near, far, 10)) * 3:
+                sender.sendall(bytes(size))
+                while size:
+                    size -= len(receiver.recv(size))
+        port = listening.getsockname()[1]
+        told, shown = (
+            connections.look(host, address, address, port, is_here=is_here) for is_here in (True, False)
+        )
+        assert told.count("\n") == 2 and "minrtt:" in told
+        assert connections.between("initiator", told, told) == connections.between("initiator", shown, shown)
+        counts, expected = connections._counts(told), connections._counts(shown)
+        # What was sent last may be on its way between the two looks.
+        assert 0 <= expected.pop("busy") - counts.pop("busy") < 1000
+        assert counts == expected and counts["bytes_sent"] == 2 * 3 * 5010
+        assert connections.look(host, address, address, 1, is_here=True) == ""
+    assert connections.look(host, address, "no address", port, is_here=True) == ""

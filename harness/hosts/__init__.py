@@ -203,11 +203,13 @@ class NamespaceHost(Host):
     """This kernel: in the network namespace ``netns`` (a name under /run/netns), or the caller's own.
 
     ``ip netns exec`` would remount /sys and hide configfs. So a thread enters the namespace, as nsenter(1)
-    would: this changes only the network.
+    would: this changes only the network. If it ``lists_itself``, folders are listed without a program: in
+    virtual time one less is another order of what follows.
     """
 
     name: str
     netns: str | None = None
+    lists_itself: bool = False
 
     def in_netns(self, name: str, netns: str) -> NamespaceHost:
         return dataclasses.replace(self, name=name, netns=netns)
@@ -250,6 +252,14 @@ class NamespaceHost(Host):
             except namespaces.NotEntered:
                 return [""] * len(paths)
         return here.read_files(paths)
+
+    def list_folder(self, path: str) -> list[str]:
+        if not self.lists_itself:
+            return super().list_folder(path)
+        try:
+            return sorted(entry.name for entry in Path(path).iterdir() if entry.name[0] != ".")
+        except OSError as error:
+            raise CommandFailed(f"{path} of the {self.name} cannot be listed: {error.strerror}") from error
 
     def call(self, room: str, program: str, function: str, *words: str) -> bytes:
         called = importlib.import_module(f"{room}.programs.{program}")

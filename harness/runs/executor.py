@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import itertools
 import os
 import sys
@@ -98,18 +99,19 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
             stack.enter_context(hops.reached(parse_hop(text), name=name, log=folder.path / f"{name}.log"))
             for text, name in zip(plan.hops, hops.names(len(plan.hops)), strict=True)
         )
+        here = functools.partial(NamespaceHost, lists_itself=not plan.setting.is_virtual)
         machines = plan.machines
         if machines is None:
             # All in one network namespace, because open-iscsi knows no other; each has links of its own.
             count = max((column.initiators for column in plan.columns), default=1)
-            near = tuple(map(NamespaceHost, participants.names("initiator", count)))
-            yield Hosts(target=NamespaceHost("target"), initiators=near, hops=between)
+            near = tuple(map(here, participants.names("initiator", count)))
+            yield Hosts(target=here("target"), initiators=near, hops=between)
             return
 
         def reach(machine: Participant) -> Host:
             name = machine.name
             if plan.traits.boots_kernels and machine.address.is_local:
-                return NamespaceHost(name)
+                return here(name)
             host = stack.enter_context(machine.reached(plan.run_id, folder.path / f"{name}.log"))
             removed, failed = host.recovered
             for what in removed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -236,6 +237,17 @@ def test_counters_of_the_namespace_are_read_as_they_are(host: NamespaceHost) -> 
 
 class TestThisKernel(HostContract):
     """In that namespace."""
+
+
+@pytest.mark.parametrize("lists_itself", [True, False])
+def test_folders_are_listed_by_a_program_or_without_one(tmp_path: Path, lists_itself: bool) -> None:
+    host = NamespaceHost("initiator", lists_itself=lists_itself).in_netns("target", "netns")
+    host = dataclasses.replace(host, netns=None)
+    for name in ("b", "a", ".hidden"):
+        (tmp_path / name).mkdir()
+    assert host.list_folder(str(tmp_path)) == ["a", "b"] and host.list_folder(f"{tmp_path}/a") == []
+    with pytest.raises(CommandFailed, match=f"{tmp_path}/none.*No such file"):
+        host.list_folder(f"{tmp_path}/none")
 
 
 def test_a_target_that_is_only_reached_answers_no_question() -> None:

@@ -280,11 +280,19 @@ def _in_lab(plan: Plan, folder: Path, console: Path, journal: Journal) -> Iterat
         storage_bytes=room_bytes(plan),
         kernel=_kernel(plan),
     )
-    # The lab has the machine's programs, and there each would take its time to start.
-    _note_machine(RunFolder(folder), {} if plan.machines else {TOOLS: _tools()})
+
+    def note() -> None:
+        # The lab has the machine's programs, and there each would take its time to start.
+        _note_machine(RunFolder(folder), {} if plan.machines else {TOOLS: _tools()})
+
+    if plan.setting.is_virtual:  # there it must not matter who is faster
+        note()
     watching = contextlib.nullcontext() if plan.setting.is_virtual else interference.looking(folder)
     with booting as booted, watching:
+        # While the kernel boots, which takes longer than both.
         _keep_compiled()
+        if not plan.setting.is_virtual:
+            note()
         yield booted.process
 
 

@@ -15,11 +15,12 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
+import msgspec
 import pytest
 
 from harness.hosts.journal import Journal
 from harness.hosts.undo import carry_out
-from harness.model import Column
+from harness.model import Clock, Column, LabKernel
 from harness.model.errors import RequirementError, TestbedError
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
@@ -176,6 +177,29 @@ def test_a_run_whose_kernel_panicked_says_why(tmp_path: Path, monkeypatch: pytes
     events = testbed.events(made, tmp_path, Journal(tmp_path / "journal"), tmp_path)
     said = re.escape(f"the lab testbed ended without finishing the run: {PANICKED_SAYS}")
     refusal(TestbedError, rf"^{said} \(its console is in ", list, events)
+
+
+def test_tools_are_looked_for_while_a_kernel_boots_but_before_one_with_virtual_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+
+    @contextmanager
+    def booted(*_: object, **__: object) -> Iterator[Lab]:
+        order.append("boots")
+        yield Lab(process=Mock(), console=tmp_path / "console")
+        order.append("ends")
+
+    monkeypatch.setattr(boot, "booted", booted)
+    monkeypatch.setattr(testbed, "_kernel", lambda _plan: KERNEL)
+    monkeypatch.setattr(testbed, "_keep_compiled", lambda: None)
+    monkeypatch.setattr(testbed, "_note_machine", lambda *_: order.append("noted"))
+    real = make_plan(RunRequest(links=("local",)))
+    setting = msgspec.structs.replace(real.setting, clock=Clock.VIRTUAL, lab_kernel=LabKernel.OWN)
+    for made, first in ((real, "boots"), (msgspec.structs.replace(real, setting=setting), "noted")):
+        order.clear()
+        with testbed._in_lab(made, tmp_path, tmp_path / "console", Journal(tmp_path / "journal")):
+            assert sorted(order) == ["boots", "noted"] and order[0] == first
 
 
 def test_folders_of_the_machine_are_mounted_by_mount_2() -> None:

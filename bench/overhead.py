@@ -282,8 +282,8 @@ def summary(notes: list[dict[str, Any]]) -> None:
     for note in notes:
         if note["kind"] == "start":
             started += 1
-            if first is None and "fio" in note["argv"].split()[0:4]:
-                first = (note["at"], started)
+        elif note["kind"] == "enter" and note["step"] == "on_disk":
+            first = first or (note["at"], started)
         elif note["kind"] == "event" and note["name"] == "CellStarted":
             began = {**note, "started": started}
         elif note["kind"] == "event" and note["name"] == "CellEnded":
@@ -295,7 +295,7 @@ def summary(notes: list[dict[str, Any]]) -> None:
         for n, what in enumerate(("processes", "programs", "page faults", "seconds")):
             print(f"  {column} {what}: {', '.join(f'{cell[n]:.4g}' for cell in cells)}")
     if first is not None:
-        print(f"the first fio: {first[0]:.2f} s after the kernel, program {first[1]}")
+        print(f"the first fio: {first[0]:.2f} s after the kernel, after {first[1]} programs")
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:

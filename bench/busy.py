@@ -1,11 +1,11 @@
-"""Does what `harness explain` says of a busy machine hold? What IPsec costs, measured beside busy loops.
+"""Does what `harness explain` says of a busy machine hold? What IPsec costs, next to busy loops.
 
     python bench/busy.py                      # all of it, about an hour on a machine that is quiet otherwise
     python bench/busy.py --results FOLDER     # keep the runs there; what is there is not run again
-    python bench/busy.py --only 2 --markdown  # beside 2 busy loops only; the table as docs/results.md has it
+    python bench/busy.py --only 2 --markdown  # next to 2 busy loops only; the table as docs/results.md has it
 
 Four cells (wired, without IPsec and with AES-GCM; 256K and 4K), 24 rounds, first with nothing put in, and
-then beside 2, 4 and 8 programs that never sleep. Nothing is measured again. Printed is for each number of
+then next to 2, 4 and 8 programs that never sleep. Nothing is measured again. Printed is for each number of
 loops in how many runs an interval of IPsec's cost is stated, how many of these hold the median of the
 undisturbed pairs without loops, how wide they are, how many limits are named, and how many of them are
 others than those without loops. It is a score, and no test.
@@ -42,7 +42,7 @@ WORDS = (
     *(f"--workload={name}" for name in WORKLOADS),
 )
 RUNS = {0: 3, 2: 10, 4: 3, 8: 3}
-"""How many runs beside so many loops."""
+"""How many runs next to so many loops."""
 
 
 @contextlib.contextmanager
@@ -56,7 +56,7 @@ def busy_loops(count: int) -> Iterator[None]:
 
 
 def measured(loops: int, number: int, folder: Path, rounds: int) -> Path:
-    """The folder of a run beside so many loops, which is made unless it is there."""
+    """The folder of a run next to so many loops, which is made unless it is there."""
     base = folder / f"{loops}-loops" / str(number)
     if not base.is_dir():
         made = base.with_name(f"{number}.part")

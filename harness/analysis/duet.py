@@ -43,7 +43,7 @@ _MOST = 0.95
 """Of the time waited that counts; beyond, its logarithm says nothing."""
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
+class Side(msgspec.Struct, frozen=True, kw_only=True):
     """A measured rate above 0, for which part of the time the run ``waited`` for a processor, by which part
     that was ``slowed``, and how ``busy`` the busiest core was: each 0 to 1 (``telemetry``)."""
 
@@ -53,7 +53,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     busy: float = 0.0
 
     @classmethod
-    def of(cls, rate: float, record: Record) -> Sample:
+    def of(cls, rate: float, record: Record) -> Side:
         """Of a run on several machines, what the most disturbed of them took, and the busiest core."""
         cores = record.telemetry.processors if record.telemetry is not None else ()
         waits = [sum(filter(None, (use.waited, use.stolen, use.throttled))) for use in record.others]
@@ -73,7 +73,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
         return -math.log(1 - min(_MOST, self.slowed))
 
 
-Pair = tuple[Sample, Sample]
+Pair = tuple[Side, Side]
 """What is compared, and with what, in one round."""
 
 

@@ -208,7 +208,7 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
         if loss is None or not self.protection:
             return ""
         if loss.duet is not None:
-            return _beside_others(loss.duet)
+            return _next_to_others(loss.duet)
         if loss.compared is None:
             return ""
         return "by workload" if loss.depends else loss.compared.lost
@@ -456,7 +456,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         round_s = sum(record.wall_ns for record in self.records) / 1e9 / max(1, rounds)
         more = max((_more(each, rounds) for _, each in found if not each.is_full), default=0)
         if any(each.is_stated for _, each in found):
-            yield "~: measured beside other programs, and compared within each round (95 % interval)."
+            yield "~: measured next to other programs, and compared within each round (95 % interval)."
         if rounds / 4 < more <= MOST_ROUNDS:
             minutes = math.ceil(more * round_s / 60)
             yield f"{more} more rounds would tell to within {100 * stats.MARGIN:.0f} % ({minutes} min)."
@@ -720,8 +720,8 @@ def _cost(loss: Loss) -> str:
     return " but ".join((loss.compared.brief, *apart))
 
 
-def _beside_others(found: Duet) -> str:
-    """What is lost, measured beside other programs: ``~8 % ±4``, or at most, ``~< 9 %``; or a sign that it
+def _next_to_others(found: Duet) -> str:
+    """What is lost, measured next to other programs: ``~8 % ±4``, or at most, ``~< 9 %``; or a sign that it
     cannot be said."""
     if not found.is_stated:
         return "?"

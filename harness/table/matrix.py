@@ -192,7 +192,7 @@ def _cell(
         is_lab_limited=is_lab_limited,
         blocks=blocks,
         samples={
-            (record.run_id, record.repeat): duet.Sample.of(value, record)
+            (record.run_id, record.repeat): duet.Side.of(value, record)
             for record in records
             if record.status is Status.OK and (value := read(record))
         },

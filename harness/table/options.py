@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from harness.analysis.duet import Pair, Sample
+from harness.analysis.duet import Pair, Side
 from harness.analysis.stats import Difference
 from harness.model import Column, Setting, Status
 from harness.model.choices import Choice
@@ -113,7 +113,7 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     blocks: Mapping[Block, tuple[float, float]] = {}
     within_blocks: Mapping[Block, float] = {}
     bounds: tuple[float, float] | None = None
-    samples: Mapping[Block, Sample] = {}
+    samples: Mapping[Block, Side] = {}
     pairs: tuple[Pair, ...] = ()
     proof: dict[str, int | None] | None = None
     disturbed: float | None = None

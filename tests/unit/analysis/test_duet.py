@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from harness.analysis import duet
-from harness.analysis.duet import Pair, Sample
+from harness.analysis.duet import Pair, Side
 
 LOST = 0.9
 """What the first side keeps of the second."""
@@ -19,10 +19,10 @@ def pairs(count: int, *, seed: int, noise: float = 0.05, busy: float = 0.5, wait
     costs the first side more; ``wait`` is how much longer that one waits."""
     random = Random(seed)  # noqa: S311
 
-    def side(rate: float, work: float, more: float) -> Sample:
+    def side(rate: float, work: float, more: float) -> Side:
         waited, slowed = random.uniform(0.3, 0.6) + more, random.choice((0.0, 0.0, 0.3))
         rate *= (1 - waited) * (1 - slowed) ** work * math.exp(random.gauss(0, noise))
-        return Sample(rate=rate, waited=waited, slowed=slowed, busy=busy)
+        return Side(rate=rate, waited=waited, slowed=slowed, busy=busy)
 
     return [(side(100 * LOST, 0.9, wait), side(100, 0.3, 0.0)) for _ in range(count)]
 
@@ -54,10 +54,10 @@ def test_few_or_scattered_pairs_say_how_many_would_do() -> None:
 
 
 def test_pairs_that_nothing_tells_apart_are_compared_all_the_same() -> None:
-    alike = Sample(rate=90.0), Sample(rate=100.0)
+    alike = Side(rate=90.0), Side(rate=100.0)
     found = duet.compare([alike] * 10)
     assert found is not None and found.ratio == pytest.approx(0.9) and found.high == pytest.approx(0.9)
     # That the core was as slow all the time does not say how fast it would be at its own speed.
-    slow = [(Sample(rate=90.0 + n, slowed=0.3), Sample(rate=100.0, slowed=0.3)) for n in range(10)]
+    slow = [(Side(rate=90.0 + n, slowed=0.3), Side(rate=100.0, slowed=0.3)) for n in range(10)]
     found = duet.compare(slow)
     assert found is not None and not found.is_stated and math.isfinite(found.high)

@@ -135,7 +135,7 @@ def test_disturbed_sides_are_compared_within_each_round() -> None:
 
     close = busy(*[(100.0 + n % 3, 95.0 + n % 2) for n in range(10)])
     assert re.search(r"\+ IPsec >95.5 +~5 % ±1 ", close) and "more rounds" not in close
-    assert "~: measured beside other programs, and compared within each round" in close
+    assert "~: measured next to other programs, and compared within each round" in close
     assert "median of 10 samples" in close and "Limited by the link's rate at 256K." in close
     same = busy(*[(100.0 + n % 3, 100.0 + n % 2) for n in range(10)])
     assert re.search(r"\+ IPsec >100 +~< 1 % ", same)
@@ -187,7 +187,10 @@ def test_what_applies_has_a_line_each() -> None:
     disturbed = joined(of([spoilt(each, 0.2) for each in whole]))
     assert ">105 112.6" in re.sub(" +", " ", disturbed), "without others it is no slower"
     assert "MB/s: median of 3 samples. >: at least, as other programs took a part." in disturbed
-    assert "Limited by the link's rate (wired), not known (wired+null-sha256, wired+aes128gcm16)" in disturbed
+    assert (
+        "Limited by the link's rate (wired), something unknown (wired+null-sha256, wired+aes128gcm16)"
+        in disturbed
+    )
     nobody = [flat.changed(r, status=Status.FAILED, reason="x") if r.column.protection else r for r in whole]
     assert "No answer on wired+null-sha256, wired+aes128gcm16: it has no figure: 1" in joined(of(nobody))
     memory = Reread(verdict=Suspicion.SUSPECTED, signs=(Sign.COMPRESSIBLE,), compressed_to=0.25)

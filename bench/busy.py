@@ -41,7 +41,7 @@ WORDS = (
     "--retries=0",
     *(f"--workload={name}" for name in WORKLOADS),
 )
-RUNS = {0: 3, 2: 10, 4: 3, 8: 3}
+RUNS = {0: 5, 2: 10, 4: 3, 8: 3}
 """How many runs next to so many loops."""
 
 

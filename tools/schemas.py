@@ -76,12 +76,15 @@ def _portable(found: Any, *, is_stored: bool) -> Any:
         return [_portable(each, is_stored=is_stored) for each in found]
     if not isinstance(found, dict):
         return found
-    made = {key: _portable(each, is_stored=is_stored) for key, each in found.items()}
+    # Since 0.23, msgspec also says of which enumeration the keys of an object are.
+    is_new = "$ref" in (found.get("propertyNames") or {})
+    kept = {key: each for key, each in found.items() if not (is_new and key == "propertyNames")}
+    made = {key: _portable(each, is_stored=is_stored) for key, each in kept.items()}
     pattern = made.get("pattern")  # or a field of this name
     if not isinstance(pattern, str):
         return made
-    kept = {key: each for key, each in made.items() if key not in ("pattern", "title")}
-    return made | {"pattern": pattern.replace(r"\Z", "$")} if is_stored else kept
+    without = {key: each for key, each in made.items() if key not in ("pattern", "title")}
+    return made | {"pattern": pattern.replace(r"\Z", "$")} if is_stored else without
 
 
 def tables() -> str:

@@ -575,7 +575,8 @@ def decode(decoder: msgspec.json.Decoder[T], kind: upgrade.FileKind, file: Path,
             )
         if version == SCHEMA_VERSION:
             return decoder.decode(data)
-        return msgspec.convert(_upgraded(kind, data, version), decoder.type, str_keys=True)
+        found: T = msgspec.convert(_upgraded(kind, data, version), decoder.type, str_keys=True)
+        return found
     except _UNDECODABLE as error:
         raise _damaged(file, _CALLED[kind], data, error) from error
 

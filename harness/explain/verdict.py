@@ -377,7 +377,10 @@ def _confidence(evidence: Evidence, limit: Limit, share: float) -> tuple[Confide
     if evidence.first_ns is not None:
         return Confidence.LOW, "a cache answered all repeats but the first"
     if _doubt(evidence):
-        return Confidence.LOW, "its cipher, timed by itself, took longer than all of what IPsec added"
+        return (
+            Confidence.LOW,
+            "the cipher alone was timed at more than this whole cost, so one of the two is wrong",
+        )
     # What was not watched may hide in what else there is of the time.
     is_of_target = limit == evidence.limit_of_target
     is_half_known = evidence.is_one_end or bool(evidence.rate_unknown)

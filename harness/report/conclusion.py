@@ -106,7 +106,7 @@ class ThroughputRatio(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lost(self) -> str:
-        """What is lost, in few characters: ``2.4 % ±0.2``, as far as the farther end of its interval is."""
+        """What is lost, in few characters: ``-2.4 % ±0.2``, as far as the farther end of its interval is."""
         if self.difference is Difference.NONE:
             return f"< {100 * MARGIN:.0f} %"
         if self.difference is Difference.INCONCLUSIVE:
@@ -114,7 +114,7 @@ class ThroughputRatio(msgspec.Struct, frozen=True, kw_only=True):
         ends = self.interval or (self.ratio, self.ratio)
         off = 100 * max(abs(end - self.ratio) for end in ends)
         is_close = not self.is_exact and self.interval is not None and off < TENTHS
-        amount = f"{_amount(self.ratio, tenths=is_close)} %{' faster' if self.ratio > 1 else ''}"
+        amount = f"{'-' * (self.ratio < 1)}{'+' * (self.ratio > 1)}{_amount(self.ratio, tenths=is_close)} %"
         if self.is_exact or self.interval is None:
             return amount
         return f"{amount} ±{max(off, 0.1):.{1 if is_close else 0}f}"

@@ -346,9 +346,8 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
             cell.evidence.workload for row in self.rows if (loss := row.loss(group)) for cell in loss.cells
         }
         heading = self.size(group) if len(workloads) > 1 or self.has_depths else next(iter(workloads))
-        heads = [name.replace("max", "max, cost") if self.has_costs else name for name in kept]
         figures = [[each.get(name, "") for name in kept] for each in found]
-        return FiguresOfSize(heading=heading, names=heads, figures=figures)
+        return FiguresOfSize(heading=heading, names=kept, figures=figures)
 
     @property
     def has_costs(self) -> bool:
@@ -366,15 +365,13 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         time = f" of {stats.median(fio_ns) / 1e9:.2g} s" if fio_ns else ""
         losses = [loss for row in self.rows for group in self.groups if (loss := row.loss(group))]
         most = max(len(loss.cells) for loss in losses)
-        several = f", slowest to fastest of {most} workloads" if most > 1 else ""
-        said = [f"MB/s: {samples}{time}{several}."]
-        if any(map(_is_floor, losses)):
-            said.append(">: at least, as other programs took a part.")
-        if any(_most(loss) for loss in losses):
-            said.append(f"max: the link's{self.at_a_time and f' for {self.at_a_time}'}.")
-        if self.has_costs:
-            said.append(self._cost_words())
-        return " ".join(said)
+        several = f", range of {most} workloads" if most > 1 else ""
+        above = " >: at least, as other programs took a part." if any(map(_is_floor, losses)) else ""
+        most_words = f"over the link{self.at_a_time and f', {self.at_a_time}'}"
+        parts = [most_words] if any(_most(loss) for loss in losses) else []
+        parts += [self._cost_words()] if self.has_costs else []
+        bound = f" max: {'; below, '.join(parts)}." if parts else ""
+        return f"MB/s: {samples}{time}{several}.{above}{bound}"
 
     @property
     def at_a_time(self) -> str:
@@ -401,7 +398,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         proposals = _proposals(row.conclusion for row in self.rows)
         of_ipsec = f" (IPsec: {''.join(proposals)})" if len(proposals) == 1 else ""
         what = names[0] if len(names) == 1 else f"protection{of_ipsec}"
-        return f"cost: of {what}{how}{few}."
+        return f"what {what} takes{how}{few}"
 
     def sentences(self, command: Command) -> Iterable[str]:
         """What follows, the most important first."""
@@ -562,14 +559,15 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
             load = headroom.room(hiding.found) or at_most
             of_size = f" of {hiding.size}" if len(sizes) > 1 or not parts else ""
             over = f" over {row.carrier}" if len(carriers) > 1 else ""
-            parts.append(f"{load}{of_size} with {row.protection}{over}")
+            parts.append(f"{load}{of_size} for {row.protection}{over}")
         cell, room = found[0][1].cell, found[0][1].found
         how = headroom.remedy(cell.evidence, cell.verdict.limited_by, room)
         limits = dict.fromkeys(
             hiding.cell.verdict.limited_by.rule.words(hiding.cell.evidence) for _, hiding in found
         )
         end = f"; {how} shows it" if how else ""
-        return f"{capital(' or '.join(limits))} hides more cost: a core is full at {_few(parts)}{end}."
+        begin = f"{capital(' or '.join(limits))} hides what it costs at higher rates"
+        return f"{begin}: a core is full at {_few(parts)}{end}."
 
     def _help(self, command: Command) -> Iterable[str]:
         """Forecasts of the workload that most rows have one of, and how to try them."""
@@ -589,10 +587,10 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         is_lab = all(cell.where for _, cell, _ in named)
         steps: dict[str, list[str]] = {}
         for row, cell, change in named:
-            where = " (lab only)" if cell.where and not is_lab else ""
+            where = " (by the lab's one core)" if cell.where and not is_lab else ""
             steps.setdefault(change.what, []).append(f"{row.name} {_lift(cell, change)}{where}")
         said = "; ".join(f"with {what}: {', '.join(names)}" for what, names in steps.items())
-        of_lab = ", of the lab only" if is_lab else ""
+        of_lab = ", by the lab's one core" if is_lab else ""
         more = f" and {others} more" if others else ""
         typed = command([cell for _, cell, _ in at[workload]])
         yield f"Would help (forecast, MB/s{of_lab}): {workload} {said}{more}.{' Try it:' if typed else ''}"
@@ -721,7 +719,7 @@ def _cost(loss: Loss) -> str:
 
 
 def _next_to_others(found: Duet) -> str:
-    """What is lost, measured next to other programs: ``~8 % ±4``, or at most, ``~< 9 %``; or a sign that it
+    """What is lost, measured next to other programs: ``~-8 % ±4``, or at most, ``~< 9 %``; or a sign that it
     cannot be said."""
     if not found.is_stated:
         return "?"

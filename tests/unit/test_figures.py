@@ -29,7 +29,7 @@ BY_HAND = {
     # by bench/volumes.py --markdown, and lines that tests/unit/explain/test_volumes.py holds.
     "docs/explain.md": [
         "| hdd-7200 | wired ",
-        "MB/s over wired, computed",
+        "Kept MB/s, wired, computed",
         '"88 of 524, 17 %" means',
         "| debian | wired | rand",
         "| link of 50 to 200 Mbit/s |",

@@ -565,8 +565,8 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         limits = dict.fromkeys(
             hiding.cell.verdict.limited_by.rule.words(hiding.cell.evidence) for _, hiding in found
         )
-        end = f"; {how} shows it" if how else ""
-        begin = f"{capital(' or '.join(limits))} hides what it costs at higher rates"
+        begin = f"Where {' or '.join(limits)} does not limit, protection costs more"
+        end = f" ({how})" if how else ""
         return f"{begin}: a core is full at {_few(parts)}{end}."
 
     def _help(self, command: Command) -> Iterable[str]:
@@ -593,7 +593,8 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         of_lab = ", by the lab's one core" if is_lab else ""
         more = f" and {others} more" if others else ""
         typed = command([cell for _, cell, _ in at[workload]])
-        yield f"Would help (forecast, MB/s{of_lab}): {workload} {said}{more}.{' Try it:' if typed else ''}"
+        how = " Measure it:" if typed else ""
+        yield f"Would help (forecast, MB/s{of_lab}): {workload} {said}{more}.{how}"
         yield f"{COMMAND}{typed}" if typed else ""
 
     def _left_out(self) -> Iterable[str]:

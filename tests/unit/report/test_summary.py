@@ -83,7 +83,9 @@ def test_of_a_default_run_it_is_a_table_and_a_few_lines() -> None:
     words = joined(lines)
     assert "median of 8 samples of 0.4 s, range of 4 workloads. max: over the link, 1" in words
     assert "; below, what IPsec aes128gcm16 takes, 95 % interval." in words
-    assert "hides what it costs at higher rates: a core is full at 121-203 MB/s of 256K for IPsec" in words
+    assert (
+        "Where the link's rate does not limit, protection costs more: a core is full at 121-203 MB" in words
+    )
     assert "Time of a request over wired: 256K link " in words
     assert "Limited by the link's rate at 256K; the round trip at 4K." in words
     assert "Less sure of wifi+IPsec 256K (confidence low: the cipher alone was timed at more" in words
@@ -326,7 +328,7 @@ def test_a_forecast_ends_with_the_command_that_tries_it(monkeypatch: pytest.Monk
     results, made = load([FIGURES / "make-run"]), list[Plan]()
     lines = summary.lines(results.answers, results, WIDTH, command=lambda cells: try_command(results, cells))
     (number,) = (number for number, line in enumerate(lines) if line.startswith("  harness "))
-    assert lines[number - 1].endswith("Try it:")
+    assert lines[number - 1].endswith("Measure it:")
     name, *words = shlex.split(lines[number])
     monkeypatch.setattr(explained, "_measure", lambda plan, _folder: made.append(plan))
     assert name == "harness" and harness(*words, cwd=FIGURES).returncode == 0

@@ -325,7 +325,7 @@ def test_commands_print_the_same_of_it(tmp_path: Path, name: str, words: str) ->
     own, theirs = (harness(*words.split(), str(of), cwd=tmp_path) for of in (folder, shared))
     assert (own.returncode, theirs.returncode) == (0, 0), theirs.stderr
     # A file can try nothing.
-    ours = re.sub(r" Try\s+it:\n  harness .*", "", own.stdout)
+    ours = re.sub(r"\s+Measure\s+it:\n  harness .*", "", own.stdout)
     assert theirs.stdout == re.sub(r"(6\.18\.44)-fc-v\d+", r"\1", ours)
 
 

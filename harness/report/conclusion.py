@@ -114,7 +114,8 @@ class ThroughputRatio(msgspec.Struct, frozen=True, kw_only=True):
         ends = self.interval or (self.ratio, self.ratio)
         off = 100 * max(abs(end - self.ratio) for end in ends)
         is_close = not self.is_exact and self.interval is not None and off < TENTHS
-        amount = f"{'-' * (self.ratio < 1)}{'+' * (self.ratio > 1)}{_amount(self.ratio, tenths=is_close)} %"
+        amount = _amount(self.ratio, tenths=is_close)
+        amount = f"{'' if float(amount) == 0 else '-' if self.ratio < 1 else '+'}{amount} %"
         if self.is_exact or self.interval is None:
             return amount
         return f"{amount} ±{max(off, 0.1):.{1 if is_close else 0}f}"

@@ -79,7 +79,7 @@ def stated(found: report.LoadedResults) -> Costs:
             if loss.compared is not None and loss.compared.interval is not None:
                 made[loss.block_bytes] = loss.compared
             elif loss.duet is not None and loss.duet.is_stated:
-                made[loss.block_bytes] = ThroughputRatio(ratio=loss.duet.ratio, interval=loss.duet.interval)
+                made[loss.block_bytes] = ThroughputRatio.next_to_others(loss.duet)
     return made
 
 

@@ -16,7 +16,6 @@ protection.
 from __future__ import annotations
 
 import collections
-import math
 from collections.abc import Sequence
 
 import msgspec
@@ -73,6 +72,10 @@ class ThroughputRatio(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, ratios: Sequence[float], *, is_exact: bool) -> ThroughputRatio:
         interval = stats.ratio_interval(ratios)
         return cls(ratio=stats.median(ratios), interval=interval, is_exact=is_exact)
+
+    @classmethod
+    def next_to_others(cls, found: Duet) -> ThroughputRatio:
+        return cls(ratio=found.ratio, interval=found.interval)
 
     @property
     def difference(self) -> Difference | None:
@@ -158,16 +161,6 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     def depends(self) -> bool:
         """Whether the cells differ so much that one figure of all says nothing."""
         return len(self.apart) >= max(2, len(self.cells))
-
-    @property
-    def disturbed(self) -> str:
-        """``between 31 and 52 % slower``; empty if it may be anything."""
-        least, most = min(self.kept, default=0.0), max(self.kept, default=math.inf)
-        if most > WIDEST:
-            return ""
-        words = _between((least, most), "and")
-        first, _, rest = words.partition(" and ")
-        return f"about {rest}" if rest.startswith(f"{first} %") else f"between {words}"
 
     @property
     def goodput_mb_s(self) -> float | None:
@@ -418,7 +411,7 @@ def _loss(group: Group, found: Sequence[_Held], *, is_compared: bool, is_disturb
     # Where two undisturbed pairs are left, they tell.
     alike = duet.compare(pairs) if compared is None or compared.interval is None else None
     if compared is not None and alike is not None and alike.is_stated:
-        compared = ThroughputRatio(ratio=alike.ratio, interval=alike.interval)
+        compared = ThroughputRatio.next_to_others(alike)
     parts = [part for held in found for part in held.kept]
     return Loss(
         block_bytes=size,
@@ -565,12 +558,3 @@ def _ends(interval: tuple[float, float]) -> str:
         return f"{low}-{high}"
     ends = dict.fromkeys(_amount(end, tenths=True) for end in (least, most))
     return "-".join(ends) if len(ends) > 1 else "within 0.1"
-
-
-def _between(interval: tuple[float, float], joint: str) -> str:
-    """``1 % faster and 4 % slower``, ``1 and 4 % slower``."""
-    low, high = interval
-    if low < 1 < high and _amount(high) != "0" and _amount(low) != "0":
-        return f"{_amount(high)} % faster {joint} {_amount(low)} % slower"
-    least, most = sorted((low, high), key=lambda ratio: abs(ratio - 1))
-    return f"{_amount(least)} {joint} {_amount(most)} % {'slower' if most < 1 else 'faster'}"

@@ -32,6 +32,7 @@ from harness.report.conclusion import (
     MOST,
     OFFLOAD,
     UNTOLD,
+    WIDEST,
     Conclusion,
     Group,
     Loss,
@@ -707,10 +708,13 @@ def _most(loss: Loss) -> str:
 
 def _cost(loss: Loss) -> str:
     if loss.is_disturbed:
-        if loss.disturbed and max(loss.kept) - min(loss.kept) < BROADEST:
-            least, most = signed((min(loss.kept), max(loss.kept)))
+        if not loss.kept:
+            return ""
+        low, high = min(loss.kept), max(loss.kept)
+        if high <= WIDEST and high - low < BROADEST:
+            least, most = signed((low, high))
             return f"{least} to {most} % (disturbed)"
-        return "an unknown part (disturbed)" if loss.duet is None and loss.kept else ""
+        return "an unknown part (disturbed)" if loss.duet is None else ""
     if loss.compared is None:
         return ""
     if loss.depends:
@@ -724,7 +728,7 @@ def _next_to_others(found: Duet) -> str:
     cannot be said."""
     if not found.is_stated:
         return "?"
-    ratio = ThroughputRatio(ratio=found.ratio, interval=found.interval)
+    ratio = ThroughputRatio.next_to_others(found)
     return f"~{ratio.lost}" if ratio.is_reported else f"~< {signed(found.interval)[1]} %"
 
 

@@ -195,7 +195,9 @@ def _cell(
             (record.run_id, record.repeat): duet.Side.of(value, record)
             for record in records
             if record.status is Status.OK and (value := read(record))
-        },
+        }
+        if metric.figure.of is Of.TRANSFER
+        else {},
         runs=tuple(dict.fromkeys(record.run_id for record in records)),
         reasons=reasons,
         warnings=(
@@ -255,7 +257,7 @@ def _with_ratios(
             ),
             within_blocks=_within_blocks(cell, baseline),
             bounds=_bounds(cell, baseline) if is_rate else None,
-            pairs=_pairs(cell, baseline) if is_rate else (),
+            pairs=_pairs(cell, baseline),
         )
 
 

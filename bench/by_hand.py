@@ -76,8 +76,8 @@ def inside(options: argparse.Namespace) -> int:
                         sys.exit(f"cell {pair} is {record.status}: {record.reason}")
                     figures[who] = sum(io.bytes_per_s for io in (record.read, record.write) if io)
                 else:
-                    (nexus,) = composer.column(column).nexuses
-                    device = nexus.disk.device
+                    (connected_lun,) = composer.column(column).connected_luns
+                    device = connected_lun.disk.device
                     figures[who] = by_hand(device, options.workload, made.storage.backing.size_bytes)
             harness_mb_s.append(figures["harness"] / 1e6)
             hand_mb_s.append(figures["hand"] / 1e6)

@@ -1,20 +1,20 @@
-"""How right is `harness predict`? Prices are taken, a prediction is written down, and only then measured.
+"""How right is `harness predict`? CPU costs are taken, a prediction is written down, and only then measured.
 
     python bench/predictions.py --results FOLDER           # all series, 6 to 9 minutes each
     python bench/predictions.py --results FOLDER --only own
     python bench/predictions.py --results FOLDER --write   # what `harness predict --score` prints
-    sh tests/lab/apart.sh APART \
+    sh tests/lab/isolated.sh APART \
       unshare --net python bench/predictions.py --results FOLDER --only trixie --repeats 2
 
-A series takes a price list of a kernel of the lab (FOLDER/SERIES/lab-SERIES.toml), writes what it predicts
-of cells at other blocks, depths and links than those that the prices rest on (prediction.json), and then
+A series takes a CPU cost file of a kernel of the lab (FOLDER/SERIES/lab-SERIES.toml), writes what it predicts
+of cells at other blocks, depths and links than those that the CPU costs rest on (prediction.json), and then
 measures these (results/). The last is of two stock machines (user-mode kernels of Debian 13, a wire between
-them; tests/machines), with the prices of each end. Printed are errors, widths and coverage of the 90 %
+them; tests/machines), with the CPU costs of each end. Printed are errors, widths and coverage of the 90 %
 intervals, by what limits, and what the bounds of the link alone would have said. It is a score, and no test.
 
 `--held-out` needs no lab: of stored runs on a quiet machine (docs/figures) each column is left out in turn,
-the prices come from the others, and what they predict of it is compared with what was measured. The column
-local is not, because no other has the price of a local disk alone.
+the CPU costs come from the others, and what they predict of it is compared with what was measured. The column
+local is not, because no other has the CPU cost of a local disk alone.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from tabulate import tabulate
 
 from bench.in_turns import HARNESS
 from harness.analysis import disturbance, stats
-from harness.analysis.prices import PriceList, Whose
+from harness.analysis.cpu_costs import CpuCosts, WhichEnd
 from harness.analysis.schedule import throughput_bytes_s
-from harness.explain import priced, scored
+from harness.explain import demand, scored
 from harness.explain.evidence import collect
 from harness.explain.path import measured_link
-from harness.explain.predicted import Ends, Predicted, PrintedPrediction, Way, predict
+from harness.explain.predicted import Ends, NetworkPath, Predicted, PrintedPrediction, predict
 from harness.explain.scored import Kind, Score
 from harness.explain.span import Span
 from harness.model import Column, Record, Workload
+from harness.parse.cpu_costs import load_cpu_costs
 from harness.parse.jobfile import described
-from harness.parse.prices import load_prices
 from harness.parse.profiles import data_folder
 from harness.results.measured import Measured
 from tests.lab.machine import below
@@ -69,7 +69,7 @@ JOBS = "[global]\ndirect=1\ntime_based\nruntime=500ms\n" + "".join(
         ("read", "4k", 4, "libaio"),
     )
 )
-"""Blocks of 4K to 1M and depths of 1 to 32: none of them is a cell of profiles/prices/price.fio. Two differ
+"""Blocks of 4K to 1M and depths of 1 to 32: none of them is a cell of profiles/cpu-costs/cpu-cost.fio. Two differ
 from another one in the depth alone."""
 
 PROJECT = Path(__file__).parents[1]
@@ -82,7 +82,7 @@ PROTECTIONS = ("off", "aes128gcm16", "aes256gcm16", "wireguard", "macsec")
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """``words`` are for the price list and the run, ``protect`` as well; ``links`` are the run's.
+    """``words`` are for the CPU cost file and the run, ``protect`` as well; ``links`` are the run's.
 
     ``suite`` is the Debian release of two stock machines, whose wire nothing shapes; "" is the lab. Over ssh
     their counters are read for seconds around a cell, so theirs are long.
@@ -126,13 +126,13 @@ SERIES = (
 )
 
 REPEATS = 4
-"""Of each cell, in the price list and in the run. Prices are those of the lower quartile of the undisturbed
+"""Of each cell, in the CPU cost file and in the run. CPU costs are those of the lower quartile of the undisturbed
 ones, and so is what was measured: other programs can only add to what an I/O takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A cell that was predicted, and then measured, or held out. ``name`` is the price list's.
+    """A cell that was predicted, and then measured, or held out. ``name`` is the CPU cost file's.
 
     ``predicted`` is for a core of which others take what they took while the cell was measured, and
     ``committed_mb_s`` what was written down before that, for one that nobody disturbs.
@@ -168,7 +168,7 @@ class Cell:
 
 
 def cells(series: Series, folder: Path, repeats: int) -> list[Cell]:
-    """Take prices, predict, measure, in this order, unless that is there."""
+    """Take CPU costs, predict, measure, in this order, unless that is there."""
     base = (folder / series.name).absolute()
     with contextlib.ExitStack() as stack:
         wire = []
@@ -183,8 +183,8 @@ def cells(series: Series, folder: Path, repeats: int) -> list[Cell]:
         return _cells(series, base, repeats, wire)
 
 
-def price_list_of(series: Series, folder: Path) -> Path:
-    """Where a series has the prices that it began with."""
+def cpu_costs_of(series: Series, folder: Path) -> Path:
+    """Where a series has the CPU costs that it began with."""
     return folder / series.name / f"lab-{series.name}.toml"
 
 
@@ -231,30 +231,30 @@ def _processes(machine: Machine) -> list[int]:
 
 def _cells(series: Series, base: Path, repeats: int, wire: Sequence[str]) -> list[Cell]:
     """The same, where the machines of a series are on. ``wire`` is theirs, as an option."""
-    results, prices, said = base / "results", price_list_of(series, base.parent), base / "prediction.json"
-    jobs, priced_run = base / "jobs.fio", base / "prices"
+    results, costs, said = base / "results", cpu_costs_of(series, base.parent), base / "prediction.json"
+    jobs, costed_run = base / "jobs.fio", base / "prices"
     base.mkdir(parents=True, exist_ok=True)
     jobs.write_text(JOBS, encoding="utf-8")
     often = [f"--repeats={repeats}", "--retries=0"]
-    if not prices.exists():
-        kept = f"--results={priced_run}"
-        run_harness("price", *series.words, *series.of_both, *wire, *often, kept, "-o", str(prices))
-    rtt_ns = _wire_s_rtt_ns(priced_run) if series.suite else None
+    if not costs.exists():
+        kept = f"--results={costed_run}"
+        run_harness("cpu-cost", *series.words, *series.of_both, *wire, *often, kept, "-o", str(costs))
+    rtt_ns = _wire_s_rtt_ns(costed_run) if series.suite else None
     matrix, links = [f"--profile={jobs}", *series.of_both], [f"--link={name}" for name in series.links]
     if not results.is_dir():
         if rtt_ns is not None:
             links = [f"--link={UNSHAPED},rtt={rtt_ns.mid / 1000:.0f}us"]
         said.write_text(
-            run_harness("predict", f"--machine={prices}", *matrix, *links, "--format=json"), encoding="utf-8"
+            run_harness("predict", f"--machine={costs}", *matrix, *links, "--format=json"), encoding="utf-8"
         )
         run_harness(
             "run", *matrix, *series.words, *(wire or links), *often, f"--results={results}", may_fail=True
         )
-    return list(_compared(series.name, load_prices(str(prices)), said, Measured.read([results]), rtt_ns))
+    return list(_compared(series.name, load_cpu_costs(str(costs)), said, Measured.read([results]), rtt_ns))
 
 
 def _wire_s_rtt_ns(folder: Path) -> Span:
-    """A round trip of the wire between two machines, from the middle one of their prices' cells."""
+    """A round trip of the wire between two machines, from the middle one of their CPU costs' cells."""
     whole = Measured.read([folder])
     found = collect(whole.records, whole.plans, whole.probes)
     known = [each.rtt_ns for each in found if each.rtt_ns is not None]
@@ -262,7 +262,7 @@ def _wire_s_rtt_ns(folder: Path) -> Span:
 
 
 def _compared(
-    series: str, known: PriceList, said: Path, whole: Measured, rtt_ns: Span | None = None
+    series: str, known: CpuCosts, said: Path, whole: Measured, rtt_ns: Span | None = None
 ) -> Iterator[Cell]:
     """What was said of each cell, for a core of which others take what they took while it was measured.
     ``rtt_ns`` is a real link's, which others are not asked about."""
@@ -288,7 +288,7 @@ def _compared(
         taken = disturbance.share(fast) or 0.0
         link = plan.links.get(column.link)
         link = link and measured_link(link, rtt_ns, None)
-        way = Way(column=column, link=link, proposals=plan.proposals)
+        way = NetworkPath(column=column, link=link, proposals=plan.proposals)
         (then,) = predict(Ends(target=_of_a_busy_core(known, taken)), [way], [jobs[workload]])
         if then.mb_s is not None:
             yield Cell(
@@ -308,16 +308,16 @@ def _fast(repeats: Sequence[Record]) -> Record:
     return sorted(repeats, key=lambda record: throughput_bytes_s(record) or 0.0)[-1 - len(repeats) // 4]
 
 
-def _of_a_busy_core(known: PriceList, taken: float) -> PriceList:
+def _of_a_busy_core(known: CpuCosts, taken: float) -> CpuCosts:
     """The same machine while others take a part of its cores: all work takes as much longer."""
     times = 1 / (1 - min(0.9, taken))
     made = [
         each
-        if each.at is Whose.NONE
+        if each.at is WhichEnd.NONE
         else msgspec.structs.replace(each, ns=each.ns * times, low=each.low * times, high=each.high * times)
-        for each in known.prices
+        for each in known.costs
     ]
-    return msgspec.structs.replace(known, prices=tuple(made))
+    return msgspec.structs.replace(known, costs=tuple(made))
 
 
 STORED: Mapping[str, Sequence[str]] = {
@@ -328,7 +328,7 @@ STORED: Mapping[str, Sequence[str]] = {
 
 
 def held_out(name: str) -> Iterator[Cell]:
-    """The cells of each column, as the prices of all other columns predict them."""
+    """The cells of each column, as the CPU costs of all other columns predict them."""
     whole = Measured.read([PROJECT / "docs" / "figures" / run for run in STORED[name]])
     links = {name: link for plan in whole.plans.values() for name, link in plan.links.items()}
     proposals = {name: each for plan in whole.plans.values() for name, each in plan.proposals.items()}
@@ -336,11 +336,11 @@ def held_out(name: str) -> Iterator[Cell]:
     for column in dict.fromkeys(record.column for record in whole.records):
         link = links.get(column.link)
         if column.is_local or (name == "lab-own" and link is not None and link.radio is not None):
-            continue  # simulated radios have no prices either
+            continue  # simulated radios have no CPU costs either
         without = [record for record in whole.records if record.column != column]
         probes = [probe for probe in whole.probes if probe.column != column]
-        known = priced.price_list(msgspec.structs.replace(whole, records=without, probes=probes), name)
-        way = Way(column=column, link=link, proposals=proposals)
+        known = demand.costs_of(msgspec.structs.replace(whole, records=without, probes=probes), name)
+        way = NetworkPath(column=column, link=link, proposals=proposals)
         own = [record for record in whole.records if record.column == column]
         asked = [jobs[workload] for workload in dict.fromkeys(record.workload.name for record in own)]
         for each in predict(Ends(target=known), [way], asked):
@@ -396,11 +396,11 @@ def score(found: Sequence[Cell]) -> Score:
     after = sum(not cell.is_held_out for cell in found)
     held = len(found) - after
     words = [f"{after} cells were measured after they had been predicted, undisturbed"]
-    words += [f"{held} cells are those of stored runs whose column was held out of the prices"]
+    words += [f"{held} cells are those of stored runs whose column was held out of the CPU costs"]
     columns = [cell.column for cell in found]
     return Score(
         measured="; ".join(words[1:] if not after else words[: 1 + bool(held)]),
-        price_lists=tuple(dict.fromkeys(cell.name for cell in found)),
+        cpu_costs=tuple(dict.fromkeys(cell.name for cell in found)),
         links=tuple(dict.fromkeys(column.link for column in columns)),
         protections=tuple(dict.fromkeys(name for column in columns for name in column.protection)),
         transports=tuple(dict.fromkeys(column.transport or "" for column in columns)),

@@ -1,4 +1,4 @@
-"""How many points sweeps save, and how far the others are from where they were foretold.
+"""How many points sweeps save, and how far the others are from where they were forecast.
 
     python bench/sweeps.py [--folder FOLDER] [HARNESS-OPTION...]
 

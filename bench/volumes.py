@@ -99,7 +99,12 @@ def tried(clock: str, folder: Path) -> Iterator[Tried]:
             )
             if each.disk == disk and each.over_mb_s and found and local:
                 yield Tried(
-                    disk, each.column, each.workload, each.over_mb_s, found, local / each.alone_mb_s - 1
+                    disk,
+                    each.column,
+                    each.workload,
+                    each.over_mb_s,
+                    found,
+                    local / each.latency_bound_mb_s - 1,
                 )
 
 

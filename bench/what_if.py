@@ -2,14 +2,14 @@
 
     python bench/what_if.py                      # real changes between stored runs (docs/figures)
     python bench/what_if.py --blind FOLDER       # and between the series of bench/predictions.py
-    python bench/what_if.py --virtual FOLDER     # and in virtual time by the prices of lab-own
+    python bench/what_if.py --virtual FOLDER     # and in virtual time by the CPU costs of lab-own
     python bench/what_if.py --changes            # also a line for each change
 
 Two cells are a change if they differ in one thing alone (``kind_of``): the cipher's driver, the kernel, the
 link, the transport, a protection, or the depth. Said is what was measured before it, times the ratio of two
-predictions, as `harness explain --what-if` does. The prices are those of the side before it, without any cell
+predictions, as `harness explain --what-if` does. The CPU costs are those of the side before it, without any cell
 that has what is new (of stored runs), or were taken before both sides were measured (``--blind``). Only what
-the change itself brings has other prices: ciphers, measured by themselves, for a driver, the transport's own
+the change itself brings has other CPU costs: ciphers, measured by themselves, for a driver, the transport's own
 for a transport, and all of them for a kernel.
 
 The error is in points: of the time that an I/O takes on the slower side, which is 100, how far apart the two
@@ -20,9 +20,9 @@ ones: that near is what was measured to itself.
 
 What stored runs say is not blind: the model was made with these runs in view, though not with this ratio.
 
-In virtual time (`harness run --priced`) the real stack takes what a price list says and nothing else, so the
+In virtual time (`harness run --cpu-costs`) the real stack takes what a CPU cost file says and nothing else, so the
 closed form alone is tried, to the last digit and on any machine: whether it foretells what queues, windows,
-pieces and wake-ups make of a change. A price that is changed is a change there, as `--what-if` means it.
+pieces and wake-ups make of a change. A CPU cost that is changed is a change there, as `--what-if` means it.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from pathlib import Path
 import msgspec
 from tabulate import tabulate
 
-from bench.predictions import PROJECT, SERIES, price_list_of, run_harness
+from bench.predictions import PROJECT, SERIES, cpu_costs_of, run_harness
 from harness.analysis import disturbance, stats
-from harness.analysis.prices import PriceList
+from harness.analysis.cpu_costs import CpuCosts
 from harness.analysis.schedule import throughput_bytes_s
-from harness.explain import priced, what_if
-from harness.explain.predicted import Ends, Predicted, Way, predict
+from harness.explain import demand, what_if
+from harness.explain.predicted import Ends, NetworkPath, Predicted, predict
 from harness.explain.what_if import Variant
 from harness.model import Column, Job, LinkProfile, Plan
 from harness.model.units import format_percent
+from harness.parse.cpu_costs import load_cpu_costs, written
 from harness.parse.jobfile import described
-from harness.parse.prices import load_prices, written
 from harness.results.measured import Measured
 
 WITHIN = 3.0
@@ -61,7 +61,7 @@ STORED: Mapping[str, Sequence[str]] = {
 }
 """Runs of docs/figures in real time, by kernel and cipher driver."""
 
-DRIVER, KERNEL, LINK, TRANSPORT, PROTECTION, DEPTH, PRICE = (
+DRIVER, KERNEL, LINK, TRANSPORT, PROTECTION, DEPTH, COST = (
     *("cipher driver", "kernel", "link", "transport"),
     *("protection", "depth", "price"),
 )
@@ -70,7 +70,7 @@ STORED_RUNS, BLIND, VIRTUAL = "stored", "blind", "virtual"
 
 LIST = "lab-own"
 FASTER = ("cipher=2x", "ESP=2x", "iscsi=2x", "block layer=2x", "emulated link=2x")
-"""Prices that are changed in virtual time."""
+"""CPU costs that are changed in virtual time."""
 
 JOBS = "[global]\ndirect=1\nioengine=libaio\nrw=randread\n" + "".join(
     f"[{size}-depth{depth}]\nbs={size}\niodepth={depth}\n"
@@ -93,16 +93,16 @@ class Cell:
 
 
 class Pool:
-    """Runs of one kernel with one cipher driver: cells of undisturbed repeats, and prices. ``faster`` says
+    """Runs of one kernel with one cipher driver: cells of undisturbed repeats, and CPU costs. ``faster`` says
     which of these were changed."""
 
     def __init__(
-        self, name: str, folders: Sequence[Path], prices: Path | None = None, faster: str = ""
+        self, name: str, folders: Sequence[Path], costs: Path | None = None, faster: str = ""
     ) -> None:
-        self.name, self._prices, self.faster = name, prices, faster
+        self.name, self._costs, self.faster = name, costs, faster
         self.kernel, self.driver = name.split("-")[0], "portable" if name.endswith("portable") else "machine"
         self.whole = Measured.read(folders)
-        self.plan: Plan = priced.joined([*self.whole.plans.values()])
+        self.plan: Plan = demand.joined([*self.whole.plans.values()])
         jobs = {job.name: job for job in self.plan.jobs}
         found: dict[tuple[Column, str], tuple[list[float], list[float]]] = {}
         for record in disturbance.quiet(self.whole.records):
@@ -117,21 +117,21 @@ class Pool:
             self.cells.append(Cell(column, jobs[name], stats.median([*even, *odd]), halves))
 
     def _is_left_out(self, column: Column) -> bool:
-        """The disk itself, and simulated radios, which have no prices."""
+        """The disk itself, and simulated radios, which have no CPU costs."""
         return column.is_local or self.plan.has_radio(self.plan.links.get(column.link))
 
     @functools.cache  # noqa: B019
-    def prices(self, without: Column | str | None = None) -> PriceList:
+    def costs(self, without: Column | str | None = None) -> CpuCosts:
         """The list that was taken before the run, or that of the run without a column or a workload."""
-        if self._prices is not None:
-            return load_prices(str(self._prices))
+        if self._costs is not None:
+            return load_cpu_costs(str(self._costs))
         records = [r for r in self.whole.records if without not in (r.column, r.workload.name)]
         probes = [probe for probe in self.whole.probes if probe.column != without]
-        return priced.price_list(msgspec.structs.replace(self.whole, records=records, probes=probes))
+        return demand.costs_of(msgspec.structs.replace(self.whole, records=records, probes=probes))
 
-    def predicted(self, cell: Cell, prices: PriceList, further: float) -> Predicted:
-        way = Way(column=cell.column, link=self.links[cell.column], proposals=self.plan.proposals)
-        return predict(Ends(target=prices), [way], [cell.job], further=further)[0]
+    def predicted(self, cell: Cell, costs: CpuCosts, further: float) -> Predicted:
+        way = NetworkPath(column=cell.column, link=self.links[cell.column], proposals=self.plan.proposals)
+        return predict(Ends(target=costs), [way], [cell.job], further=further)[0]
 
 
 def _speed(link: LinkProfile | None) -> tuple[float, float]:
@@ -162,7 +162,7 @@ def kind_of(before: Pool, a: Cell, after: Pool, b: Cell) -> str:
         TRANSPORT: a.column.transport != b.column.transport,
         PROTECTION: a.column.protection != b.column.protection,
         DEPTH: depth_a != depth_b,
-        PRICE: before.faster != after.faster,
+        COST: before.faster != after.faster,
     }
     found = [kind for kind, is_other in differ.items() if is_other]
     if len(found) != 1 or work_a != work_b or rest_a != rest_b:
@@ -177,7 +177,7 @@ def kind_of(before: Pool, a: Cell, after: Pool, b: Cell) -> str:
         TRANSPORT: (a.column.transport, b.column.transport) == ("iscsi", "nvme-tcp"),
         PROTECTION: not b.column.protection,
         DEPTH: depth_a < depth_b,
-        PRICE: not before.faster,
+        COST: not before.faster,
     }
     return kind if is_so[kind] else ""
 
@@ -243,7 +243,7 @@ class Change:
 
 
 def changes(pools: Sequence[Pool], where: str) -> Iterator[Change]:
-    """All real changes between the cells of some pools that prices say something of."""
+    """All real changes between the cells of some pools that CPU costs say something of."""
     for before in pools:
         for after in pools:
             for a in before.cells:
@@ -263,7 +263,7 @@ def changes(pools: Sequence[Pool], where: str) -> Iterator[Change]:
 def _gain(kind: str, before: Pool, a: Cell, after: Pool, b: Cell) -> what_if.Gain | None:
     """What is said of a change."""
     new: Column | str = b.job.name if kind == DEPTH else b.column
-    known = before.prices(new if before is after else None)
+    known = before.costs(new if before is after else None)
 
     def told(variant: Variant) -> tuple[Predicted, Predicted]:
         own = variant.of(known)
@@ -278,35 +278,35 @@ def _gain(kind: str, before: Pool, a: Cell, after: Pool, b: Cell) -> what_if.Gai
         was, will_be = told(variant)
         return (will_be.mb_s or 1.0) / (was.mb_s or 1.0)
 
-    missed = what_if.missed_of(was, a.mb_s) * (_change_of(after, known).saves if kind == PRICE else 1.0)
-    pairs = what_if.variants([*known.prices, *_changed(kind, known, after, b).prices])
+    missed = what_if.missed_of(was, a.mb_s) * (_change_of(after, known).saves if kind == COST else 1.0)
+    pairs = what_if.variants([*known.costs, *_changed(kind, known, after, b).costs])
     return what_if.gain(was, will_be, a.mb_s, what_if.reach_of(ratio, pairs, missed))
 
 
-def _change_of(after: Pool, known: PriceList) -> what_if.FasterPart:
+def _change_of(after: Pool, known: CpuCosts) -> what_if.FasterPart:
     (change,) = what_if.parse(after.faster, Ends(target=known))
     return change
 
 
-def _changed(kind: str, known: PriceList, after: Pool, b: Cell) -> PriceList:
-    """The prices after a change."""
+def _changed(kind: str, known: CpuCosts, after: Pool, b: Cell) -> CpuCosts:
+    """The CPU costs after a change."""
     if kind == KERNEL:
-        return after.prices(b.column)
-    if kind == PRICE:
-        return what_if.with_prices(known, _change_of(after, known))
+        return after.costs(b.column)
+    if kind == COST:
+        return what_if.with_costs(known, _change_of(after, known))
     if kind == DRIVER:
-        return _with(known, after.prices(), b.column.protection)
+        return _with(known, after.costs(), b.column.protection)
     if kind == TRANSPORT and b.column.transport not in known.sessions:
-        return _with(known, after.prices(), (b.column.transport or "",))
+        return _with(known, after.costs(), (b.column.transport or "",))
     return known
 
 
-def _with(known: PriceList, other: PriceList, names: Sequence[str]) -> PriceList:
+def _with(known: CpuCosts, other: CpuCosts, names: Sequence[str]) -> CpuCosts:
     """A list with some parts of another one."""
-    kept = [price for price in known.prices if price.part not in names]
-    new = [price for price in other.prices if price.part in names]
+    kept = [cost for cost in known.costs if cost.part not in names]
+    new = [cost for cost in other.costs if cost.part in names]
     sessions = {**other.sessions, **known.sessions}
-    return msgspec.structs.replace(known, prices=(*kept, *new), sessions=sessions)
+    return msgspec.structs.replace(known, costs=(*kept, *new), sessions=sessions)
 
 
 def stored() -> list[Pool]:
@@ -315,36 +315,36 @@ def stored() -> list[Pool]:
 
 
 def blind(folder: Path) -> Iterator[Pool]:
-    """The series of ``bench/predictions.py`` in the lab that are there, by the prices that came first."""
+    """The series of ``bench/predictions.py`` in the lab that are there, by the CPU costs that came first."""
     for series in SERIES:
         if not series.suite and (results := folder / series.name / "results").is_dir():
-            yield Pool(series.name, [results], price_list_of(series, folder))
+            yield Pool(series.name, [results], cpu_costs_of(series, folder))
 
 
 def virtual(folder: Path) -> Iterator[Pool]:
-    """Runs in virtual time by the prices of a list, as they are and with each of ``FASTER``."""
-    known = load_prices(LIST)
+    """Runs in virtual time by the CPU costs of a list, as they are and with each of ``FASTER``."""
+    known = load_cpu_costs(LIST)
     folder.mkdir(parents=True, exist_ok=True)
     (jobs := folder / "jobs.fio").write_text(JOBS, encoding="utf-8")
     for faster in ("", *FASTER):
         changed, ways = known, WAYS if faster else (*WAYS, *MORE_WAYS)
         if faster:
             (change,) = what_if.parse(faster, Ends(target=known))
-            changed = what_if.with_prices(known, change)
+            changed = what_if.with_costs(known, change)
         results = folder / (faster.partition("=")[0].replace(" ", "-").lower() or "as-it-is")
-        prices = results.with_suffix(".toml")
-        prices.write_text(written(changed), encoding="utf-8")
+        costs = results.with_suffix(".toml")
+        costs.write_text(written(changed), encoding="utf-8")
         if not results.is_dir():
             words = (
                 "--virtual-time",
-                f"--priced={prices}",
+                f"--cpu-costs={costs}",
                 "--runtime=100ms",
                 "--repeats=1",
                 "--disk=ram",
                 *ways,
             )
             run_harness("run", f"--profile={jobs}", *words, f"--results={results}")
-        yield Pool("own", [results], prices, faster)
+        yield Pool("own", [results], costs, faster)
 
 
 HEADINGS = (

@@ -66,7 +66,18 @@ _PROTECTIONS = (
     *("--protect", "off", "--protect", "aes128gcm16", "--protect", "wireguard", "--protect", "macsec"),
     *("--workload", "seq-read-256k", "--workload", "rand-read-4k"),
 )
-_LADDER = ("--link", "local", "--link", "wired", "--ipsec", "off", "--ipsec", "null-sha256", "--ipsec", "on")
+_BASELINES = (
+    "--link",
+    "local",
+    "--link",
+    "wired",
+    "--ipsec",
+    "off",
+    "--ipsec",
+    "null-sha256",
+    "--ipsec",
+    "on",
+)
 _HOPS = (
     *("switched:0", "switched:1", "switched:2", "switched:3", "switched:4"),
     *("openflow:flows", "openflow:controller", "openflow:controller=fast-ethernet"),
@@ -84,7 +95,7 @@ RUNS: Mapping[str, tuple[str, ...]] = {
     "protections": ("run", "--lab-kernel", "own", *_PROTECTIONS, "--repeats", "2"),
     "ciphers": ("run", "--lab-kernel", "own", *_CIPHERS),
     "ciphers-portable": ("run", "--lab-kernel", "own", *_CIPHERS, "--cipher-driver", "portable"),
-    "ladder": ("run", "--lab-kernel", "own", *_LADDER, *_256K, *_4K),
+    "ladder": ("run", "--lab-kernel", "own", *_BASELINES, *_256K, *_4K),
     "emulation": (
         *("run", "--lab-kernel", "own", "--link", "wired", "--link", "10g", "--link", "wifi"),
         *("--link", "wired:unshaped", "--ipsec", "off", *_4K),

@@ -66,7 +66,7 @@ def asking(text: str) -> int:
 
 
 def loaded(module: str = "harness.report") -> list[str]:
-    """The modules of the measuring rooms that an import loads."""
+    """The modules of the measuring packages that an import loads."""
     program = f"import sys, {module}; print(*(name for name in sys.modules if name.startswith('harness.')))"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True

@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from harness.model import Plan, Setting, Status
-from harness.model.telemetry import Others
+from harness.model.telemetry import BackgroundLoad
 from harness.model.texts import Prose
 
 THRESHOLD = 0.10
@@ -52,7 +52,7 @@ class AnyRecord(Protocol):
     def setting(self) -> Setting: ...
 
     @property
-    def others(self) -> tuple[Others, ...]: ...
+    def others(self) -> tuple[BackgroundLoad, ...]: ...
 
 
 R = TypeVar("R", bound=AnyRecord)
@@ -110,7 +110,7 @@ class MachineSample(msgspec.Struct, frozen=True, kw_only=True):
 
 def between(
     first: MachineSample, last: MachineSample, hosts: Sequence[str], busy: float = 1.0
-) -> Others | None:
+) -> BackgroundLoad | None:
     """What other programs took between two samples of one machine; None if no time has passed.
 
     ``busy`` is in which part of the time the run's own kernel was, 0 to 1. The rest of the time in which its
@@ -128,7 +128,7 @@ def between(
     # In units of one processor's time. Idle time is exact; the times of tasks are sampled by ticks.
     unexplained = last.processors - (last.idle_ns - first.idle_ns + last.ours_ns - first.ours_ns) / wall_ns
     others = max(0.0, unexplained - sum(stolen))
-    use = Others(
+    use = BackgroundLoad(
         hosts=tuple(hosts),
         wall_ns=wall_ns,
         cores=last.processors,
@@ -143,7 +143,7 @@ def between(
     return max(cores, key=lambda core: core.taken or 0.0) if cores else _anywhere(use, last)
 
 
-def _on_core(first: Core, last: Core, use: Others, busy: float) -> Others:
+def _on_core(first: Core, last: Core, use: BackgroundLoad, busy: float) -> BackgroundLoad:
     """For a run bound to a core: how long it waited, but no longer than other programs used the core."""
     wall_ns = use.wall_ns
     stolen_ns = max(0, last.stolen_ns - first.stolen_ns)
@@ -174,7 +174,7 @@ def _on_core(first: Core, last: Core, use: Others, busy: float) -> Others:
     )
 
 
-def _anywhere(use: Others, last: MachineSample) -> Others:
+def _anywhere(use: BackgroundLoad, last: MachineSample) -> BackgroundLoad:
     """For a run on any processor: how long any program waited, but no longer than other programs ran."""
     others = use.used or 0.0
     # If no counter says who waits, the run meets other programs as often as they run.
@@ -187,13 +187,13 @@ def _anywhere(use: Others, last: MachineSample) -> Others:
     )
 
 
-def stood_still_ns(use: Others) -> int:
+def stood_still_ns(use: BackgroundLoad) -> int:
     """For how long a machine slept, or the run on it was stopped; 0 if that is unknown."""
     found = use.suspended_ns or 0
     return found if found >= LEAST_SLEEP_NS else 0
 
 
-def is_calm(others: Iterable[Others]) -> bool:
+def is_calm(others: Iterable[BackgroundLoad]) -> bool:
     """Whether all machines have room for a run: a processor that no other program needs or slows."""
     return all(
         not stood_still_ns(use)
@@ -203,14 +203,14 @@ def is_calm(others: Iterable[Others]) -> bool:
     )
 
 
-def lost(use: Others) -> float | None:
+def lost(use: BackgroundLoad) -> float | None:
     """The most that a run can have lost of a machine, 0 to 1; None: unknown."""
     if not stood_still_ns(use):
         return use.taken
     return max(use.taken or 0.0, min(1.0, stood_still_ns(use) / max(1, use.wall_ns)))
 
 
-def worst(record: AnyRecord) -> Others | None:
+def worst(record: AnyRecord) -> BackgroundLoad | None:
     """The machine that lost most; None if nothing is known."""
     known = [(part, number) for number, use in enumerate(record.others) if (part := lost(use)) is not None]
     # A suspension is the graver cause, however short it was.

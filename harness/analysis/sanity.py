@@ -102,7 +102,7 @@ def _out_of_order(latency: Latency) -> Iterator[str]:
             yield f"its {name} latency ({low:g} ns) is above its {other} ({high:g} ns)"
 
 
-def as_found(link: LinkProfile, ends: Iterable[Mapping[str, object]]) -> LinkProfile:
+def pre_existing(link: LinkProfile, ends: Iterable[Mapping[str, object]]) -> LinkProfile:
     """A link over real interfaces, as fast as the slower Ethernet card; ``ends`` describe the interfaces.
 
     Other interfaces (bridges, bonds, virtual ones) report a speed that they do not keep to.

@@ -103,7 +103,7 @@ def resumed(name: str, request: PathRequest, *, probing: bool) -> tuple[RunFolde
 
 def require_disk(made: Plan) -> None:
     """Ask the guard here too: from inside, the machine's other mount namespaces cannot be seen."""
-    if made.storage.backing.kind is BackingKind.BLOCK and made.traits.is_users_kernel:
+    if made.storage.backing.kind is BackingKind.BLOCK and made.capabilities.is_users_kernel:
         require_device(NamespaceHost(name="machine"), made.storage.backing)
 
 
@@ -172,7 +172,7 @@ def machines_of(made: Plan) -> str:
     if (machines := made.machines) is None:
         return ""
     initiators = (f"initiator {name}" for name in machines.initiators)
-    reached = made.storage.reached
+    reached = made.storage.black_box
     target = machines.target or (f"only reached: {reached.typed}" if reached is not None else "none")
     return ", ".join([f"target {target}", *initiators])
 
@@ -181,7 +181,7 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     """Say what a plan of cells would do, where, and for how long."""
     backing, disk, local = made.storage.backing, made.storage.disk, made.storage.local_device
     storage = f"{disk.name} ({disk.title})" if disk is not None else str(backing.kind)
-    portal = made.storage.reached
+    portal = made.storage.black_box
     if portal is not None:
         storage = f"LUN {portal.lun} of {portal.name}"
     if made.storage.volume is not None:

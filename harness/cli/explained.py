@@ -20,7 +20,7 @@ from harness.cli.console import carry_out, measuring, print_plan
 from harness.cli.progress import left_s, process_started_s
 from harness.cli.results import METRIC_HELP, PoolOption, ResultsPaths, write
 from harness.cli.streams import NARROW, tell
-from harness.explain import curves, knees, oracle, published, twin, volumes, what_if
+from harness.explain import curves, knees, published, third_party, twin, volumes, what_if
 from harness.explain.evidence import collect
 from harness.explain.printed import PrintedFigures
 from harness.hosts.state import owner
@@ -263,12 +263,12 @@ def _change(found: what_if.PrintedWhatIf, shape: explain.ExplainFormat) -> None:
 
 def _judge(told: Sequence[reported.Reported], shape: explain.ExplainFormat) -> None:
     """What limits figures of others."""
-    found = oracle.judge_all(told)
+    found = third_party.judge_all(told)
     if shape is explain.ExplainFormat.JSON:
         sys.stdout.write(as_json(PrintedFigures(figures=found)) + "\n")
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else NARROW
-    for line in oracle.lines(found):
+    for line in third_party.lines(found):
         # Commands stay whole, to be copied.
         cut = [printable(line)] if line.startswith(" ") else wrapped(printable(line), width, "    ")
         sys.stdout.write("\n".join(cut) + "\n")

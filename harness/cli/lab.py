@@ -85,7 +85,7 @@ def status() -> None:
     say(f"runs in it so far: {kept.runs}; if unused it ends in {format_duration(max(0, round(left_s)))}")
 
 
-def _described(kept: persistent.Kept) -> str:
+def _described(kept: persistent.LabState) -> str:
     terms = kept.terms
     return (
         f"kernel {terms.kernel}, {format_size(terms.storage_bytes)} for storage, processor {terms.core}, "

@@ -28,8 +28,8 @@ from harness.model.units import format_duration
 from harness.parse.hosts import LOCAL, parse_hop, parse_portal
 from harness.planning.request import RunRequest
 from harness.testbeds import doctor, portals, testbed
-from harness.testbeds.lab import apart as several
 from harness.testbeds.lab import boot, persistent
+from harness.testbeds.lab import per_host as several
 from harness.testbeds.lab.kernels import ciphers, kernel
 from harness.testbeds.lab.kernels import source as sources
 from harness.testbeds.participants import Participant, machines
@@ -191,8 +191,9 @@ def build_kernel(
             show_default="Debian's, as installed, or kernel.org's",
         ),
     ] = None,
-    priced: Annotated[
-        bool, typer.Option("--priced", help="The one for virtual time by a price list (run --priced).")
+    simulated: Annotated[
+        bool,
+        typer.Option("--cpu-costs", help="The one for virtual time by a CPU cost file (run --cpu-costs)."),
     ] = False,
 ) -> None:
     """Build the lab's own kernel from Debian's source of Linux, unless it is there already.
@@ -204,7 +205,7 @@ def build_kernel(
     """
     with bar("checking what the build needs", err()) as report:
         origin = sources.of(source)
-        found, new = kernel.build(report, None if source is None else origin, priced=priced)
+        found, new = kernel.build(report, None if source is None else origin, simulated=simulated)
     built = found.built
     took = f"built in {format_duration(built.seconds)}" if new else "was built before"
     at = f", commit {built.commit}" if built.commit else ""
@@ -275,7 +276,7 @@ def lab_exec(
         journal = Journal(state / "journal-lab-exec.jsonl", lasting=lasting_folder())
         console = state / "lab-exec.log"
         try:
-            booting = partial(several.booted, initiators=apart) if apart else boot.booted
+            booting = partial(several.booted, initiators=per_host) if per_host else boot.booted
             with booting(
                 command,
                 journal=journal,

@@ -53,7 +53,7 @@ def given(typed: Mapping[str, object]) -> dict[str, Any]:
 
 def leading_out(request: msgspec.Struct) -> list[tuple[str, str]]:
     """The typed options that reach outside the lab, each with its value."""
-    return [(flag, value) for flag, value, option in _typed(request) if option.leads_out]
+    return [(flag, value) for flag, value, option in _typed(request) if option.touches_real_hardware]
 
 
 def as_typed(request: msgspec.Struct) -> str:
@@ -73,7 +73,7 @@ def _typed(request: msgspec.Struct) -> Iterator[tuple[str, str, Option]]:
 
 def that_lead_out(request: type[msgspec.Struct]) -> set[str]:
     """The fields whose options reach outside the lab."""
-    return {name for name, _, option in _fields(request) if option.leads_out}
+    return {name for name, _, option in _fields(request) if option.touches_real_hardware}
 
 
 def _flag(name: str, option: Option) -> str:

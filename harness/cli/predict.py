@@ -16,8 +16,8 @@ from harness.explain.predicted import Ends
 from harness.model.choices import Choice
 from harness.model.errors import UsageError
 from harness.model.escape import as_json
-from harness.parse.prices import load_prices
-from harness.planning.price import ways
+from harness.parse.cpu_costs import load_cpu_costs
+from harness.planning.cpu_costs import ways
 from harness.planning.request import RunRequest
 
 OPTIONS = (
@@ -40,7 +40,9 @@ def predict_command(
     machine: Annotated[
         str | None,
         typer.Option(
-            metavar="LIST", help="The target's prices: a file, or of profiles/prices/.", show_default=False
+            metavar="LIST",
+            help="The target's CPU costs: a file, or of profiles/cpu-costs/.",
+            show_default=False,
         ),
     ] = None,
     initiator_machine: Annotated[
@@ -63,7 +65,7 @@ def predict_command(
     ] = None,
     **typed: object,
 ) -> None:
-    """Say what a matrix would be, from price lists alone: predicted, with intervals, and never measured."""
+    """Say what a matrix would be, from CPU cost files alone: predicted, with intervals, and never measured."""
     shape = PredictFormat(format)
     if score:
         known = scored.load()
@@ -71,10 +73,12 @@ def predict_command(
         return
     if machine is None:
         raise UsageError(
-            "expected prices to predict from, found none", hint="add --machine LIST; harness price makes one"
+            "expected CPU costs to predict from, found none",
+            hint="add --machine LIST; harness cpu-cost makes one",
         )
     ends = Ends(
-        target=load_prices(machine), initiator=load_prices(initiator_machine) if initiator_machine else None
+        target=load_cpu_costs(machine),
+        initiator=load_cpu_costs(initiator_machine) if initiator_machine else None,
     )
     columns, jobs, notes = ways(RunRequest(**options.given(typed)))
     found = predicted.predict(ends, columns, jobs)

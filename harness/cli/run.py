@@ -121,7 +121,7 @@ def knee(
 
 
 def learn_secret(request: RunRequest) -> None:
-    """Read CHAP's secret for a target that is only reached, from its file or from the terminal."""
+    """Read CHAP's secret for a black-box target, from its file or from the terminal."""
     if request.chap is None:
         if request.chap_secret is not None:
             raise UsageError("--chap-secret needs --chap, but none was given", hint="add --chap USER")
@@ -190,7 +190,7 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_s: float, *, is_ver
     if outcome.disturbed and made.retries:
         again = planned.resume_command(made, str(folder.path))
         tell(f"measure them again on a quieter machine: {again}")
-    if outcome.disturbed and made.traits.boots_one_kernel and _can_simulate():
+    if outcome.disturbed and made.capabilities.boots_one_kernel and _can_simulate():
         tell("what link and protocols take, which nothing disturbs: the same with --virtual-time")
     name = shlex.quote(str(folder.path))
     tell(f"a page to look at: {page}")

@@ -1,22 +1,22 @@
-"""Two price lists, price by price: do they agree?"""
+"""Two CPU cost files, CPU cost by CPU cost: do they agree?"""
 
 from __future__ import annotations
 
 from harness.analysis import stats
-from harness.analysis.prices import Price, PriceList, Whose
+from harness.analysis.cpu_costs import CpuCost, CpuCosts, WhichEnd
 
-HEADINGS = ("price of", "for each", "at", "first", "second", "second/first", "")
+HEADINGS = ("CPU cost of", "for each", "at", "first", "second", "second/first", "")
 
 
-def of_lists(a: PriceList, b: PriceList) -> tuple[list[list[str]], str]:
-    """A line of a table for each price of either, in ns, and what all of them say."""
-    of_each = [{(price.at, price.operation): price for price in found.prices} for found in (a, b)]
+def of_lists(a: CpuCosts, b: CpuCosts) -> tuple[list[list[str]], str]:
+    """A line of a table for each CPU cost of either, in ns, and what all of them say."""
+    of_each = [{(cost.at, cost.operation): cost for cost in found.costs} for found in (a, b)]
     table, factors, apart = [], [], 0
     for key in dict.fromkeys([*of_each[0], *of_each[1]]):
         first, second = (found.get(key) for found in of_each)
         at, operation = key
         row = [f"{operation.part} {operation.direction}".strip(), operation.per.value]
-        row += ["" if at is Whose.NONE else at.value, _shown(first), _shown(second), "", ""]
+        row += ["" if at is WhichEnd.NONE else at.value, _shown(first), _shown(second), "", ""]
         if first is not None and second is not None:
             differ = first.high < second.low or second.high < first.low
             apart += differ
@@ -26,11 +26,11 @@ def of_lists(a: PriceList, b: PriceList) -> tuple[list[list[str]], str]:
             row[6] = "differ" if differ else ""
         table.append(row)
     both = sum(key in of_each[1] for key in of_each[0])
-    words = f"{both - apart} of {both} prices agree: their 90 % intervals overlap."
+    words = f"{both - apart} of {both} CPU costs agree: their 90 % intervals overlap."
     if factors:
         words += f" The middle one of those above 0 differs by a factor of {stats.median(factors):.2f}."
     return table, words
 
 
-def _shown(price: Price | None) -> str:
-    return "" if price is None else f"{price.ns:.4g} ({price.low:.4g} to {price.high:.4g})"
+def _shown(cost: CpuCost | None) -> str:
+    return "" if cost is None else f"{cost.ns:.4g} ({cost.low:.4g} to {cost.high:.4g})"

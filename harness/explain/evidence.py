@@ -73,7 +73,7 @@ Samples = Mapping[str, Sequence[Record]]
 K = TypeVar("K")
 
 
-class Ladder(msgspec.Struct, frozen=True, kw_only=True):
+class Baselines(msgspec.Struct, frozen=True, kw_only=True):
     """The same workload on the same link with less protection: time per I/O, and framing in it."""
 
     time_ns: Span
@@ -155,8 +155,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     stream_mb_s: float | None = None
     goodput_mb_s: float | None = None
     bound: bounds.Bound | None = None
-    plain: Ladder | None = None
-    null: Ladder | None = None
+    plain: Baselines | None = None
+    null: Baselines | None = None
     cipher_ns: Span | None = None
     busy: Span | None = None
     busiest: str = ""
@@ -214,7 +214,7 @@ def collect(
 
     ``probes`` are those of the same paths: TCP, and stand-alone ciphers.
     """
-    # What a price list says is explained by that list.
+    # What a CPU cost file says is explained by that list.
     records = [record for record in records if not record.setting.predicted_from]
     samples = by_column(records)
     runs = dict.fromkeys(record.run_id for record in records)
@@ -499,8 +499,8 @@ class _CellOf:
             found,
             is_emulated=record.emulated,
             emulation_ns=self._emulation(demands.round_trips, depth) if demands else None,
-            plain=self._ladder(encrypts=None),
-            null=self._ladder(encrypts=False),
+            plain=self._baselines(encrypts=None),
+            null=self._baselines(encrypts=False),
             cipher_ns=cipher.work_ns(of.ciphers, demands.sealed) if demands else None,
             busy=busy_at_one_end(self.good, of.idling_ns)
             if self.is_one_end
@@ -604,7 +604,7 @@ class _CellOf:
             )
         return goodput and goodput / 1e6, bound
 
-    def _ladder(self, *, encrypts: bool | None) -> Ladder | None:
+    def _baselines(self, *, encrypts: bool | None) -> Baselines | None:
         """The next lower step: without IPsec (``encrypts`` None), or with a proposal that does not
         encrypt."""
         of = self.of
@@ -617,7 +617,7 @@ class _CellOf:
             step = _CellOf(of.next_to(key), self.name, good)
             step.direction = self.direction
             demands = step.demands()
-            return Ladder(
+            return Baselines(
                 time_ns=times(good),
                 framing_ns=demands.framing_ns if demands else 0.0,
                 busy=busy_of(good, of.idling_ns),

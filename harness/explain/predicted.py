@@ -1,4 +1,4 @@
-"""What a machine would reach, from prices alone: predicted, and never measured.
+"""What a machine would reach, from CPU costs alone: predicted, and never measured.
 
 A closed queueing network has each end's core (one for both where they share a kernel) and the busier
 direction of the link as servers; round trips and what TCP's window waits are a delay. One I/O at a time is
@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.analysis import bounds, disturbance, prices, queueing, wire
-from harness.analysis.prices import Operation, Price, PriceList, Whose
+from harness.analysis import bounds, cpu_costs, disturbance, queueing, wire
+from harness.analysis.cpu_costs import CpuCost, CpuCosts, Operation, WhichEnd
 from harness.analysis.response import COVERED
 from harness.analysis.theory import IoDirection
 from harness.analysis.wire import framings
-from harness.explain import path, priced
+from harness.explain import demand, path
 from harness.explain.remedy import LimitingResource
 from harness.model import Column, IpsecMode, Job, LinkProfile, Proposal, protections
 from harness.model.errors import UsageError
@@ -33,7 +33,7 @@ PIECE_BYTES, SEALED_PIECE_BYTES = 32 << 10, 16 << 10
 """In pieces of about this size an I/O crosses cores and link: TCP's super-packets have up to 64 KiB, but no
 more than a third of a window (``tcp_tso_win_divisor``); what is protected is cut up before."""
 
-WAITS, WAITS_APART = 0.5, 1.0
+WAITS, WAITS_PER_HOST = 0.5, 1.0
 """How far from the asymptotic bound towards a batch: interrupts and kernel threads come before who sends the
 next request, so that what arrives together leaves together. In one kernel not all of it does, and between two
 all: a batch is at one end while the other idles (found in three series of two machines)."""
@@ -42,11 +42,11 @@ WHOLE_OF_MIDDLE = 2.44
 """How far 90 % of normal errors reach, if the middle one is 1."""
 
 MOST_LEFT_OPEN = 0.5
-"""How much of the fit's error the prices may leave open besides it: of prices fitted together one is too high
+"""How much of the fit's error the CPU costs may leave open besides it: of CPU costs fitted together one is too high
 where another is too low, so that their sum is known better than any of them."""
 
 OTHER, BORROWED = {"read": "write", "write": "read"}, 0.1
-"""Where a list has prices of one direction alone they stand for both, with so much more of a deviation."""
+"""Where a list has CPU costs of one direction alone they stand for both, with so much more of a deviation."""
 
 LEAST = 0.2
 """Of the cores' work an interval takes no smaller part: no least squares are as unsure as that."""
@@ -55,34 +55,34 @@ UNSURE = {
     LimitingResource.CORE: 0.08,
     LimitingResource.LINK: 0.1,
     LimitingResource.WINDOW: 0.1,
-    LimitingResource.ALONE: 0.1,
+    LimitingResource.LATENCY_BOUND: 0.1,
 }
-"""By how much the model itself errs, besides its prices: the standard deviation of the logarithm, by what
+"""By how much the model itself errs, besides its CPU costs: the standard deviation of the logarithm, by what
 limits (`python bench/predictions.py`)."""
 
 
 class Ends(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose prices count: those of one kernel that has both ends (``target`` alone), or of two machines."""
+    """Whose CPU costs count: those of one kernel that has both ends (``target`` alone), or of two machines."""
 
-    target: PriceList
-    initiator: PriceList | None = None
+    target: CpuCosts
+    initiator: CpuCosts | None = None
 
-    def of_each(self) -> dict[Whose, PriceList]:
-        """The list of each core. UsageError if a list has no prices of that end."""
-        if self.initiator is None and self.target.at(Whose.BOTH):
-            return {Whose.BOTH: self.target}
-        found = {Whose.INITIATOR: self.initiator or self.target, Whose.TARGET: self.target}
+    def of_each(self) -> dict[WhichEnd, CpuCosts]:
+        """The list of each core. UsageError if a list has no CPU costs of that end."""
+        if self.initiator is None and self.target.at(WhichEnd.BOTH):
+            return {WhichEnd.BOTH: self.target}
+        found = {WhichEnd.INITIATOR: self.initiator or self.target, WhichEnd.TARGET: self.target}
         for at, known in found.items():
             if not known.at(at):
-                what = "both ends in one kernel" if known.at(Whose.BOTH) else "single operations alone"
+                what = "both ends in one kernel" if known.at(WhichEnd.BOTH) else "single operations alone"
                 raise UsageError(
-                    f"expected prices of the {at}'s end, found those of {what} in {known.name}",
-                    hint="harness price --kernels apart, or with --target, has a list with both",
+                    f"expected CPU costs of the {at}'s end, found those of {what} in {known.name}",
+                    hint="harness cpu-cost --kernels per-host, or with --target, has a list with both",
                 )
         return found
 
 
-class Way(msgspec.Struct, frozen=True, kw_only=True):
+class NetworkPath(msgspec.Struct, frozen=True, kw_only=True):
     """A column that is to be predicted: ``link`` is None for the initiator's own disk."""
 
     column: Column
@@ -114,7 +114,7 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
 
 class PrintedPrediction(msgspec.Struct, frozen=True, kw_only=True):
     """A matrix that nobody measured: ``predicted`` is always true. ``machine`` and ``initiator_machine`` are
-    names of price lists, ``outside`` says what of it was never scored (``harness predict --score``), and
+    names of CPU cost files, ``outside`` says what of it was never scored (``harness predict --score``), and
     which lists are of a busy machine."""
 
     machine: str
@@ -124,31 +124,33 @@ class PrintedPrediction(msgspec.Struct, frozen=True, kw_only=True):
     cells: tuple[Predicted, ...] = ()
 
 
-class _Unpriced(Exception):
-    """What lacks a price, in words."""
+class _NoCost(Exception):
+    """What lacks a CPU cost, in words."""
 
 
-def predict(ends: Ends, ways: Sequence[Way], jobs: Sequence[Job], *, further: float = 0.0) -> list[Predicted]:
+def predict(
+    ends: Ends, ways: Sequence[NetworkPath], jobs: Sequence[Job], *, further: float = 0.0
+) -> list[Predicted]:
     """All cells, column by column; ``further`` is how much further towards a batch than is likely. UsageError
     if the lists are not of the ends that are needed."""
-    lists = {at: _End(found, found.at(at), found.at(Whose.NONE)) for at, found in ends.of_each().items()}
-    waits = min(1.0, max(0.0, further + (WAITS if Whose.BOTH in lists else WAITS_APART)))
+    lists = {at: _End(found, found.at(at), found.at(WhichEnd.NONE)) for at, found in ends.of_each().items()}
+    waits = min(1.0, max(0.0, further + (WAITS if WhichEnd.BOTH in lists else WAITS_PER_HOST)))
     return [_cell(lists, way, job, waits) for way in ways for job in jobs]
 
 
 class _End(NamedTuple):
-    """A list, and of its prices those of an end and of idling."""
+    """A list, and of its CPU costs those of an end and of idling."""
 
-    known: PriceList
-    work: Mapping[Operation, Price]
-    idle: Mapping[Operation, Price]
+    known: CpuCosts
+    work: Mapping[Operation, CpuCost]
+    idle: Mapping[Operation, CpuCost]
 
 
-def _cell(lists: Mapping[Whose, _End], way: Way, job: Job, waits: float) -> Predicted:
+def _cell(lists: Mapping[WhichEnd, _End], way: NetworkPath, job: Job, waits: float) -> Predicted:
     made = Predicted(name=way.column.label, workload=job.name)
     try:
         parts = [(share, _one(lists, way, job, direction, waits)) for share, direction in _directions(job)]
-    except _Unpriced as error:
+    except _NoCost as error:
         return msgspec.structs.replace(made, why_not=str(error))
     # Of a mix each I/O waits its turn, whatever the direction of the one before.
     each_ns = sum(share * one.each_ns for share, one in parts)
@@ -172,14 +174,14 @@ def _cell(lists: Mapping[Whose, _End], way: Way, job: Job, waits: float) -> Pred
 
 
 def _directions(job: Job) -> list[tuple[float, IoDirection]]:
-    """The directions of a job's I/Os, with the part of each. ``_Unpriced`` for what has no price."""
+    """The directions of a job's I/Os, with the part of each. ``_NoCost`` for what has no CPU cost."""
     options, workload = dict(job.options), described(job)
     if any(options.get(name) not in (None, "0") for name in ("fsync", "fdatasync", "sync", "end_fsync")):
-        raise _Unpriced("flushes have no price")
+        raise _NoCost("flushes have no CPU cost")
     if workload.block_bytes is None or workload.in_flight is None:
-        raise _Unpriced("its blocks have several sizes, or its depth is unknown")
+        raise _NoCost("its blocks have several sizes, or its depth is unknown")
     if workload.rate_iops or workload.rate_bytes_s:
-        raise _Unpriced("its load is what was asked for")
+        raise _NoCost("its load is what was asked for")
     if workload.direction == "both":
         reads = float(options.get("rwmixread") or 50) / 100
         return [(reads, "read"), (1 - reads, "write")]
@@ -196,7 +198,9 @@ class _One(msgspec.Struct, frozen=True, kw_only=True):
     unsure: dict[str, float]
 
 
-def _one(lists: Mapping[Whose, _End], way: Way, job: Job, direction: IoDirection, waits: float) -> _One:
+def _one(
+    lists: Mapping[WhichEnd, _End], way: NetworkPath, job: Job, direction: IoDirection, waits: float
+) -> _One:
     workload = described(job)
     block_bytes, depth = workload.block_bytes or 1, workload.in_flight or 1
     demands, bound = None, None
@@ -204,7 +208,7 @@ def _one(lists: Mapping[Whose, _End], way: Way, job: Job, direction: IoDirection
     if link is not None and transport is not None:
         agreed = next(iter(lists.values())).known.sessions.get(transport)
         if agreed is None:
-            raise _Unpriced(f"{transport} has no prices here")
+            raise _NoCost(f"{transport} has no CPU costs here")
         session = {name: str(value) for name, value in agreed.items()}
         protocol = wire.transport(transport)
         depth = min(depth, protocol.most_commands(session) or depth)
@@ -214,7 +218,7 @@ def _one(lists: Mapping[Whose, _End], way: Way, job: Job, direction: IoDirection
             framing = framings.of(way.column.protection, way.proposals, mode, link.mtu_bytes, link.ip)
         demands = path.agreed_demands(link, framing, transport, session, direction, block_bytes)
         if demands is None or (way.column.protection and framing is None):
-            raise _Unpriced("what goes over the wire is unknown")
+            raise _NoCost("what goes over the wire is unknown")
         bound = bounds.of_cell(
             link,
             framing,
@@ -225,12 +229,12 @@ def _one(lists: Mapping[Whose, _End], way: Way, job: Job, direction: IoDirection
             writes=direction == "write",
         ).bytes_per_s
     elif not way.column.is_local:
-        raise _Unpriced("its link is unknown")
-    is_emulated = priced.is_shaped(link) and any(priced.has_emulation(end.known) for end in lists.values())
+        raise _NoCost("its link is unknown")
+    is_emulated = demand.is_shaped(link) and any(demand.has_emulation(end.known) for end in lists.values())
     works: dict[str, _Work] = {}
     fit_error = 0.0
     for at, (found, known, _) in lists.items():
-        if way.column.is_local and at is Whose.TARGET:
+        if way.column.is_local and at is WhichEnd.TARGET:
             continue
         worked = functools.partial(
             _work, known, at, way, job, direction, demands, depth=depth, is_emulated=is_emulated
@@ -239,9 +243,9 @@ def _one(lists: Mapping[Whose, _End], way: Way, job: Job, direction: IoDirection
         # Only what is protected is counted otherwise where a core keeps up.
         if way.column.protection and demands is not None and work.ns < demands.busy_ns:
             work = worked(keeps_up=True)
-        works["core" if at is Whose.BOTH else f"{at}'s core"] = work
+        works["core" if at is WhichEnd.BOTH else f"{at}'s core"] = work
         fit_error = max(fit_error, found.fit.error if found.fit is not None else 0.5)
-    idle = next(iter(lists.values())).idle.get(priced.idle_of(is_emulated))
+    idle = next(iter(lists.values())).idle.get(demand.idle_of(is_emulated))
     idle_ns = idle.ns * demands.round_trips if idle and demands is not None else 0.0
     worked_ns = sum(work.ns for work in works.values())
     whole = sum(work.whole_ns for work in works.values()) / max(1.0, worked_ns)
@@ -258,14 +262,14 @@ def _one(lists: Mapping[Whose, _End], way: Way, job: Job, direction: IoDirection
     mid_ns, then = each_ns(0.0)
     share = worked_ns / max(mid_ns, worked_ns)
     fit = WHOLE_OF_MIDDLE * fit_error * share
-    # What the prices leave open, as seen in the time. Where one is too high another is too low, so of their
+    # What the CPU costs leave open, as seen in the time. Where one is too high another is too low, so of their
     # sum that is too much, and cells that were left out of the fit show by how much.
     left_open = abs(math.log(each_ns(1.0)[0] / each_ns(-1.0)[0])) / 2
     unsure = {
         "prices": min(left_open, MOST_LEFT_OPEN * fit),
         "fit": fit,
         "model": COVERED * UNSURE[then],
-        "the other direction's prices": COVERED * BORROWED * share * is_borrowed,
+        "the other direction's CPU costs": COVERED * BORROWED * share * is_borrowed,
     }
     half = math.exp(math.hypot(*unsure.values()))
     parts = {name: work.ns for name, work in works.items()}
@@ -290,7 +294,7 @@ def _one(lists: Mapping[Whose, _End], way: Way, job: Job, direction: IoDirection
 class _Work(NamedTuple):
     """What an end's core works for one I/O, and how far the interval of that reaches. ``sealing_ns`` is what
     protections have of it, and ``whole_ns`` what is before an I/O's first packet or after the last. If it
-    ``is_borrowed``, some prices are of the other direction."""
+    ``is_borrowed``, some CPU costs are of the other direction."""
 
     ns: float
     reach_ns: float
@@ -300,9 +304,9 @@ class _Work(NamedTuple):
 
 
 def _work(
-    known: Mapping[Operation, Price],
-    at: Whose,
-    way: Way,
+    known: Mapping[Operation, CpuCost],
+    at: WhichEnd,
+    way: NetworkPath,
     job: Job,
     direction: IoDirection,
     demands: path.Demands | None,
@@ -311,14 +315,14 @@ def _work(
     is_emulated: bool,
     keeps_up: bool,
 ) -> _Work:
-    """``_Unpriced`` for what lacks a price."""
-    counts = priced.counts_of(
+    """``_NoCost`` for what lacks a CPU cost."""
+    counts = demand.counts_of(
         at,
         way.column,
         direction,
         described(job).block_bytes or 1,
         in_flight=depth,
-        calls=priced.calls_of(job),
+        calls=demand.calls_of(job),
         path=demands,
         is_emulated=is_emulated,
         keeps_up=keeps_up,
@@ -331,14 +335,14 @@ def _work(
     sealing = {name: count for name, count in counts.items() if name.part in own}
     try:
         return _Work(
-            *prices.demand_ns(counts, known),
-            sealing_ns=prices.demand_ns(sealing, known)[0],
-            whole_ns=prices.demand_ns(priced.of_whole(counts), known)[0],
+            *cpu_costs.demand_ns(counts, known),
+            sealing_ns=cpu_costs.demand_ns(sealing, known)[0],
+            whole_ns=cpu_costs.demand_ns(demand.of_whole(counts), known)[0],
             is_borrowed=is_borrowed,
         )
     except KeyError as error:
         operation: Operation = error.args[0]
-        raise _Unpriced(f"no price of {operation.part} for each {operation.per}".rstrip()) from error
+        raise _NoCost(f"no CPU cost of {operation.part} for each {operation.per}".rstrip()) from error
 
 
 def _time_ns(
@@ -370,9 +374,9 @@ def _time_ns(
         packets = max(1, *(sealed.packets for sealed in demands.sealed))
         alone_ns -= sum(stages) - queueing.overlapped_ns(0.0, stages, packets)
     if depth == 1:
-        busiest[LimitingResource.ALONE] = delay_ns
+        busiest[LimitingResource.LATENCY_BOUND] = delay_ns
         return alone_ns, max(busiest, key=busiest.__getitem__)
-    busiest[LimitingResource.ALONE] = alone_ns / depth
+    busiest[LimitingResource.LATENCY_BOUND] = alone_ns / depth
     busiest[LimitingResource.WINDOW] = demands.window_each_ns if demands is not None else 0.0
     then = max(busiest, key=busiest.__getitem__)
     batch_ns = first_ns + (depth - 1) * fullest_ns
@@ -409,10 +413,10 @@ HEADINGS = (PREDICTED, "workload", "MB/s, 90 %", "limits", "us of an I/O", "the 
 def sentence(ends: Ends) -> str:
     """What stands above the table: that nothing of it was measured, and what it is from."""
     initiator = ends.initiator or ends.target
-    one = Whose.BOTH in ends.of_each()
-    whose = f"the target's prices of {ends.target.name}, the initiator's of {initiator.name}"
+    one = WhichEnd.BOTH in ends.of_each()
+    whose = f"the target's CPU costs of {ends.target.name}, the initiator's of {initiator.name}"
     return f"{PREDICTED}, not measured: in closed form, from " + (
-        f"the prices of {ends.target.name}, where one core has both ends" if one else whose
+        f"the CPU costs of {ends.target.name}, where one core has both ends" if one else whose
     )
 
 
@@ -420,7 +424,7 @@ def doubts(ends: Ends) -> list[str]:
     """What is wrong with the lists themselves: on a busy machine a round trip waits for other programs."""
     lists = [found for found in (ends.target, ends.initiator) if found is not None]
     return [
-        f"the prices of {found.name} were measured while other programs took {found.fit.taken:.0%} of the "
+        f"the CPU costs of {found.name} were measured while other programs took {found.fit.taken:.0%} of the "
         "processors: what limits may be right, the figures are not; measure them again on a quieter machine"
         for found in lists
         if found.fit is not None and found.fit.taken > disturbance.THRESHOLD

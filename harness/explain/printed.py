@@ -7,9 +7,9 @@ from typing import TypedDict
 from harness.explain.forecasts import Tried
 from harness.explain.headroom import Headroom
 from harness.explain.limits import Limit
-from harness.explain.oracle import Judged
 from harness.explain.remedy import Change
 from harness.explain.span import Span
+from harness.explain.third_party import Judged
 from harness.explain.verdict import Confidence
 from harness.explain.volumes import VolumeOverPath
 from harness.model import Column, Setting

@@ -25,13 +25,13 @@ ENOUGH = 1.1
 
 
 class LimitingResource(enum.StrEnum):
-    """What limits a cell after a change. ``ALONE``: nothing is full, there are too few I/Os in flight."""
+    """What limits a cell after a change. ``LATENCY_BOUND``: nothing is full, there are too few I/Os in flight."""
 
     CORE = "core"
     LINK = "link"
     WINDOW = "window"
     DEVICE = "device"
-    ALONE = "alone"
+    LATENCY_BOUND = "alone"
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,10 +161,10 @@ def after(reading: Reading, step: ChangeStep, chances: Chances) -> tuple[float, 
         servers[LimitingResource.DEVICE] = device_ns
     if depth == 1 and step.kind is ChangeKind.DEVICE:
         # While the disk works the core waits, and shows no more of its work if it waits for less long.
-        return alone_ns, LimitingResource.ALONE
+        return alone_ns, LimitingResource.LATENCY_BOUND
     if depth == 1:
         return _one_at_a_time(alone_ns, servers, path, chances)
-    bounds = {**servers, LimitingResource.ALONE: alone_ns / depth}
+    bounds = {**servers, LimitingResource.LATENCY_BOUND: alone_ns / depth}
     if path is not None:
         bounds[LimitingResource.WINDOW] = path.window_each_ns * (
             slower if reading.core_ns is not None else 1.0
@@ -189,7 +189,9 @@ def _one_at_a_time(
     It idles at least while the first packet travels, and while the last one does if none waits before it."""
     idle_ns = path.round_trip_ns * (1 + chances.waits) / 2 if path is not None else 0.0
     core_ns = servers[LimitingResource.CORE] + idle_ns
-    return (core_ns, LimitingResource.CORE) if core_ns > alone_ns else (alone_ns, LimitingResource.ALONE)
+    return (
+        (core_ns, LimitingResource.CORE) if core_ns > alone_ns else (alone_ns, LimitingResource.LATENCY_BOUND)
+    )
 
 
 def _core_ns(reading: Reading, found: Mapping[str, float], chances: Chances) -> float:

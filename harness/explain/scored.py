@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from tabulate import tabulate
 
-from harness.explain.predicted import Ends, Way
+from harness.explain.predicted import Ends, NetworkPath
 from harness.model import Job
 from harness.model.lines import counted
 from harness.model.units import format_percent, format_size
@@ -38,13 +38,13 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Score(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What was scored.
 
-    ``measured`` says what that is, and ``price_lists`` are those that it was predicted from. It had these
+    ``measured`` says what that is, and ``cpu_costs`` are those that it was predicted from. It had these
     ``links``, ``protections`` and ``transports``, and at most ``deepest`` I/Os in flight and blocks of
     ``largest_block_bytes``. ``worst`` are the cells that were furthest off, ``kinds`` all by what limits.
     """
 
     measured: str = ""
-    price_lists: tuple[str, ...] = ()
+    cpu_costs: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
     protections: tuple[str, ...] = ()
     transports: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ def text(found: Score) -> str:
     return "\n".join([lines, "", found.measured, *(f"worst: {each}" for each in found.worst)])
 
 
-def outside(found: Score, ends: Ends, ways: Sequence[Way], jobs: Sequence[Job]) -> list[str]:
+def outside(found: Score, ends: Ends, ways: Sequence[NetworkPath], jobs: Sequence[Job]) -> list[str]:
     """What of a prediction nobody has ever measured, as a sentence; none if all was."""
     parts = [*_outside(found, ends, ways, jobs)]
     if not parts:
@@ -99,9 +99,9 @@ def outside(found: Score, ends: Ends, ways: Sequence[Way], jobs: Sequence[Job]) 
     return [f"outside what was ever scored (harness predict --score): {'; '.join(parts)}."]
 
 
-def _outside(found: Score, ends: Ends, ways: Sequence[Way], jobs: Sequence[Job]) -> Iterator[str]:
+def _outside(found: Score, ends: Ends, ways: Sequence[NetworkPath], jobs: Sequence[Job]) -> Iterator[str]:
     asked = {
-        "machine": ([each.name for each in (ends.target, ends.initiator) if each], found.price_lists),
+        "machine": ([each.name for each in (ends.target, ends.initiator) if each], found.cpu_costs),
         "link": ([way.column.link for way in ways if not way.column.is_local], found.links),
         "protection": ([name for way in ways for name in way.column.protection], found.protections),
         "transport": ([way.column.transport for way in ways if way.column.transport], found.transports),

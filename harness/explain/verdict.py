@@ -89,7 +89,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return self.limited_by is Limit.LAB
 
 
-ALONE = "one I/O alone"
+LATENCY_BOUND = "one I/O alone"
 CORE = "core"
 
 
@@ -118,7 +118,7 @@ def judge(evidence: Evidence) -> Verdict:
         reason = _untold(evidence, guess, bounds, said, either)
     elif guess.is_alone:
         reason = f"{share:.0%} of the time of one I/O"
-    elif tightest == ALONE:
+    elif tightest == LATENCY_BOUND:
         reason = f"{guess.depth} I/Os in flight are too few to hide it"
     else:
         reason = f"busy for {share:.0%} of the time"
@@ -134,7 +134,7 @@ def judge(evidence: Evidence) -> Verdict:
         holds=holds,
         detail=named.rule.detail(evidence),
         whole_ns=round(guess.whole_ns),
-        waterfall_ns=waterfall.in_ns(guess, saturated=tightest not in (None, ALONE)),
+        waterfall_ns=waterfall.in_ns(guess, saturated=tightest not in (None, LATENCY_BOUND)),
         bounds_ns={name: round(bound) for name, bound in bounds.items()},
         change=_change(guess, draws, named),
         headroom=headroom.of(evidence, named),
@@ -238,7 +238,7 @@ def _limit(reading: Reading) -> tuple[Limit, float]:
     if first is None:
         return Limit.UNKNOWN, 0.0
     share = min(1.0, bounds[first] / reading.time_ns)
-    if first == ALONE:
+    if first == LATENCY_BOUND:
         known = {name: part for name, part in parts.items() if name != "rest"}
         return _largest(known, sum(known.values()), reading)[0], share
     if first == CORE:
@@ -278,7 +278,7 @@ def _bounds(reading: Reading) -> dict[str, float]:
         bounds[CORE] = reading.time_ns
     if reading.depth > 1 and reading.path is not None and reading.device_alone_ns is not None:
         known = (part for name, part in waterfall.parts(reading).items() if name != "rest")
-        bounds[ALONE] = sum(known) / reading.depth
+        bounds[LATENCY_BOUND] = sum(known) / reading.depth
     return bounds
 
 

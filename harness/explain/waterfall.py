@@ -16,7 +16,7 @@ from random import Random
 
 import msgspec
 
-from harness.explain.evidence import Evidence, Ladder
+from harness.explain.evidence import Baselines, Evidence
 from harness.explain.path import Demands
 from harness.explain.span import Span, exact
 
@@ -132,7 +132,7 @@ def _reading(evidence: Evidence, at: At, *, model: float, split: float, waited: 
 
 
 def _crypto(
-    evidence: Evidence, plain: Ladder, time_ns: float, busy: float | None, cipher_ns: float | None, at: At
+    evidence: Evidence, plain: Baselines, time_ns: float, busy: float | None, cipher_ns: float | None, at: At
 ) -> tuple[float, float]:
     """The least and the most that cipher and check add to a cell.
 
@@ -170,12 +170,12 @@ def excess_ns(evidence: Evidence) -> float:
     return max(0.0, least - most)
 
 
-def _is_by_core(evidence: Evidence, below: Ladder, busy: float | None) -> bool:
+def _is_by_core(evidence: Evidence, below: Baselines, busy: float | None) -> bool:
     """Whether the core's busy time decides a step of the ladder: at depths above 1, if both cells have it."""
     return evidence.depth != 1 and busy is not None and below.busy is not None
 
 
-def _step(evidence: Evidence, below: Ladder, time_ns: float, busy: float | None, at: At) -> float:
+def _step(evidence: Evidence, below: Baselines, time_ns: float, busy: float | None, at: At) -> float:
     """The processor time of a cell beyond a lower step of the ladder.
 
     Depth 1: extra time minus ESP's wire time. (While the link is busy with one packet, the core works on the

@@ -1,7 +1,7 @@
-"""What each part is worth if it alone were faster: predicted with its price changed, and nothing else
-(after Curtsinger and Berger, Coz, SOSP 2015, where all else is slowed down; prices can be changed exactly).
+"""What each part is worth if it alone were faster: predicted with its CPU cost changed, and nothing else
+(after Curtsinger and Berger, Coz, SOSP 2015, where all else is slowed down; CPU costs can be changed exactly).
 
-Of cells that were measured (``of_run``), prices come from the run itself, and what was measured is multiplied
+Of cells that were measured (``of_run``), CPU costs come from the run itself, and what was measured is multiplied
 by the ratio of two predictions, with the change and without, up to what the link carries after it: what the
 model errs in both cancels. What does not is the interval of it (``variants``).
 """
@@ -18,12 +18,12 @@ import msgspec
 from tabulate import tabulate
 
 from harness.analysis import disturbance, stats
-from harness.analysis.prices import Per, Price, PriceList
+from harness.analysis.cpu_costs import CpuCost, CpuCosts, Per
 from harness.analysis.schedule import throughput_bytes_s
-from harness.explain import predicted, priced
+from harness.explain import demand, predicted
 from harness.explain.evidence import collect
 from harness.explain.path import measured_link
-from harness.explain.predicted import PREDICTED, Ends, Predicted, Way, predict
+from harness.explain.predicted import PREDICTED, Ends, NetworkPath, Predicted, predict
 from harness.model import Column, Job, LinkProfile, Plan
 from harness.model.errors import UsageError
 from harness.model.lines import listed
@@ -63,13 +63,13 @@ class MeasuredCell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FAR = math.log(1.2)
-"""Where prices miss what was measured by more, what they say of a change is doubtful."""
+"""Where CPU costs miss what was measured by more, what they say of a change is doubtful."""
 
 
 class ChangedCell(msgspec.Struct, frozen=True, kw_only=True):
     """A cell, as it is and as it would be; rates are in 10^6 bytes per second.
 
-    ``name`` is its column's label. ``predicted_mb_s`` is what the prices say of it as it is. What was
+    ``name`` is its column's label. ``predicted_mb_s`` is what the CPU costs say of it as it is. What was
     measured is ``measured_mb_s``, null of a matrix that nobody measured; if ``is_disturbed``, other programs
     spoiled all of its repeats. ``gains`` are by what part it would be faster, by the words of each change of
     something that it has. ``would_be_mb_s`` are the rates with it: what was measured, or else predicted, that
@@ -111,7 +111,7 @@ class Worth(msgspec.Struct, frozen=True, kw_only=True):
 class PrintedWhatIf(msgspec.Struct, frozen=True, kw_only=True):
     """What changes would give that nobody made: ``predicted`` is always true.
 
-    ``machine`` and ``initiator_machine`` are names of price lists, or the run that they are from. ``parts``
+    ``machine`` and ``initiator_machine`` are names of CPU cost files, or the run that they are from. ``parts``
     are in the order of what they give, without those that no cell has. ``outside`` says what makes it
     doubtful.
     """
@@ -125,9 +125,9 @@ class PrintedWhatIf(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parts(ends: Ends) -> list[str]:
-    """What can be changed: the priced parts, all ciphers as one, rate and round trip."""
+    """What can be changed: the parts with CPU costs, all ciphers as one, rate and round trip."""
     lists = [found for found in (ends.target, ends.initiator) if found is not None]
-    own = [price.part for found in lists for price in found.prices if not is_cipher(found, price.part)]
+    own = [cost.part for found in lists for cost in found.costs if not is_cipher(found, cost.part)]
     return [*dict.fromkeys(own), CIPHER, RATE, ROUND_TRIP]
 
 
@@ -152,23 +152,23 @@ def parse(text: str, ends: Ends) -> list[FasterPart]:
     return found
 
 
-def is_cipher(found: PriceList, part: str) -> bool:
+def is_cipher(found: CpuCosts, part: str) -> bool:
     """Whether a part of a list is a cipher by itself."""
-    return any(price.part == part and price.direction == "encrypt" for price in found.prices)
+    return any(cost.part == part and cost.direction == "encrypt" for cost in found.costs)
 
 
-def with_prices(found: PriceList, change: FasterPart) -> PriceList:
+def with_costs(found: CpuCosts, change: FasterPart) -> CpuCosts:
     """The list after a change."""
     if change.part in (RATE, ROUND_TRIP):
         return found
     made = []
-    for price in found.prices:
-        part = CIPHER if is_cipher(found, price.part) else price.part
-        if part == change.part and price.per is not Per.ROUND_TRIP:
-            times = {name: getattr(price, name) / change.factor for name in ("low", "ns", "high")}
-            price = msgspec.structs.replace(price, **times)
-        made.append(price)
-    return msgspec.structs.replace(found, prices=tuple(made))
+    for cost in found.costs:
+        part = CIPHER if is_cipher(found, cost.part) else cost.part
+        if part == change.part and cost.per is not Per.ROUND_TRIP:
+            times = {name: getattr(cost, name) / change.factor for name in ("low", "ns", "high")}
+            cost = msgspec.structs.replace(cost, **times)
+        made.append(cost)
+    return msgspec.structs.replace(found, costs=tuple(made))
 
 
 def _linked(link: LinkProfile | None, change: FasterPart) -> LinkProfile | None:
@@ -209,41 +209,41 @@ def gain(before: Predicted, after: Predicted, mb_s: float | None, reach: float) 
 
 
 class Variant(NamedTuple):
-    """What may be so as well: prices as ``edit`` has them, and I/Os that wait for one another so much
+    """What may be so as well: CPU costs as ``edit`` has them, and I/Os that wait for one another so much
     ``further`` than is likely."""
 
-    edit: Callable[[Price], Price]
+    edit: Callable[[CpuCost], CpuCost]
     further: float
 
-    def of(self, found: PriceList) -> PriceList:
-        return msgspec.structs.replace(found, prices=tuple(map(self.edit, found.prices)))
+    def of(self, found: CpuCosts) -> CpuCosts:
+        return msgspec.structs.replace(found, costs=tuple(map(self.edit, found.costs)))
 
 
-AS_IT_IS = Variant(lambda price: price, 0.0)
+AS_IT_IS = Variant(lambda cost: cost, 0.0)
 
 OWN, HALF_WAY = 0.5, 0.5
-"""A price is off by so much of its interval by itself, as those that were fitted together err together; and
+"""A CPU cost is off by so much of its interval by itself, as those that were fitted together err together; and
 several I/Os wait for one another by so much less, or more."""
 
 OF_THE_REST = 0.08
 """By how much the model errs of what takes the place of the time that is saved."""
 
 
-def variants(known: Iterable[Price]) -> Iterator[tuple[Variant, Variant]]:
+def variants(known: Iterable[CpuCost]) -> Iterator[tuple[Variant, Variant]]:
     """What may be otherwise, to either side, each independently of the others."""
-    for price in dict.fromkeys(known):
-        if price.low < price.high:
-            yield _moved(price, price.low), _moved(price, price.high)
+    for cost in dict.fromkeys(known):
+        if cost.low < cost.high:
+            yield _moved(cost, cost.low), _moved(cost, cost.high)
     yield Variant(AS_IT_IS.edit, -HALF_WAY), Variant(AS_IT_IS.edit, HALF_WAY)
 
 
-def _moved(price: Price, towards_ns: float) -> Variant:
-    other = msgspec.structs.replace(price, ns=price.ns + OWN * (towards_ns - price.ns))
-    return Variant(lambda each: other if each == price else each, 0.0)
+def _moved(cost: CpuCost, towards_ns: float) -> Variant:
+    other = msgspec.structs.replace(cost, ns=cost.ns + OWN * (towards_ns - cost.ns))
+    return Variant(lambda each: other if each == cost else each, 0.0)
 
 
 def missed_of(before: Predicted, mb_s: float | None) -> float:
-    """Which part of a cell's time the prices do not account for: what they miss of what was measured, and in
+    """Which part of a cell's time the CPU costs do not account for: what they miss of what was measured, and in
     any case of the middle cell that they are from, because one that they hit is no surer than that."""
     of_middle = before.unsure.get("fit", 0.0) / predicted.WHOLE_OF_MIDDLE
     return max(of_middle, abs(math.log(mb_s / before.mb_s))) if mb_s and before.mb_s else of_middle
@@ -266,7 +266,7 @@ class Matrix:
     def __init__(
         self,
         ends: Ends,
-        ways: Sequence[Way],
+        ways: Sequence[NetworkPath],
         jobs: Sequence[Job],
         rates: Mapping[tuple[str, str], float],
     ) -> None:
@@ -274,8 +274,8 @@ class Matrix:
         lists = [ends.target, *([ends.initiator] if ends.initiator is not None else [])]
         self._found: dict[tuple[FasterPart | None, Variant], list[Predicted]] = {}
         self.base = self.predicted()
-        pairs = variants(price for found in lists for price in found.prices)
-        # Most lists have prices of what no cell has.
+        pairs = variants(cost for found in lists for cost in found.costs)
+        # Most lists have CPU costs of what no cell has.
         self._pairs = [
             pair for pair in pairs if any(self.predicted(None, each) != self.base for each in pair)
         ]
@@ -287,7 +287,7 @@ class Matrix:
             target, initiator, ways = self._ends.target, self._ends.initiator, self._ways
             target, initiator = variant.of(target), initiator and variant.of(initiator)
             if change is not None:
-                target, initiator = with_prices(target, change), initiator and with_prices(initiator, change)
+                target, initiator = with_costs(target, change), initiator and with_costs(initiator, change)
                 ways = [msgspec.structs.replace(way, link=_linked(way.link, change)) for way in ways]
             ends = Ends(target=target, initiator=initiator)
             self._found[change, variant] = predict(ends, ways, self._jobs, further=variant.further)
@@ -314,10 +314,10 @@ class Matrix:
 
 
 def of_run(found: Measured, text: str) -> PrintedWhatIf:
-    """What the changes of ``text`` would give of the cells of some runs of one kernel, by their own prices.
+    """What the changes of ``text`` would give of the cells of some runs of one kernel, by their own CPU costs.
     UsageError if they have none."""
-    ends = Ends(target=priced.price_list(found, ", ".join(found.runs)))
-    plan = priced.joined([*found.plans.values()])
+    ends = Ends(target=demand.costs_of(found, ", ".join(found.runs)))
+    plan = demand.joined([*found.plans.values()])
     measured, ways, left_out, unknown = {}, [], [], []
     for column in dict.fromkeys(record.column for record in found.records):
         link = link_of(column, plan, found)
@@ -326,7 +326,7 @@ def of_run(found: Measured, text: str) -> PrintedWhatIf:
             continue
         if link is not None and link.interface is not None and link.rate_bit_s is None:
             unknown.append(column.label)
-        ways.append(Way(column=column, link=link, proposals=plan.proposals))
+        ways.append(NetworkPath(column=column, link=link, proposals=plan.proposals))
         of_column = [record for record in found.records if record.column == column]
         for name in dict.fromkeys(record.workload.name for record in of_column):
             own = [record for record in of_column if record.workload.name == name]
@@ -343,11 +343,13 @@ def of_run(found: Measured, text: str) -> PrintedWhatIf:
     ]
     outside = [*predicted.doubts(ends)]
     if left_out:
-        outside.append(f"left out, because radios and several initiators have no prices: {listed(left_out)}")
+        outside.append(
+            f"left out, because radios and several initiators have no CPU costs: {listed(left_out)}"
+        )
     if unknown:
         outside.append(f"doubtful, because no interface says their link's rate: {listed(unknown)}")
     if off:
-        outside.append(f"doubtful, because prices say another figure than was measured: {listed(off)}")
+        outside.append(f"doubtful, because CPU costs say another figure than was measured: {listed(off)}")
     return msgspec.structs.replace(made, outside=tuple(outside))
 
 
@@ -364,7 +366,7 @@ def link_of(column: Column, plan: Plan, found: Measured) -> LinkProfile | None:
 
 def worked_out(
     ends: Ends,
-    ways: Sequence[Way],
+    ways: Sequence[NetworkPath],
     jobs: Sequence[Job],
     text: str,
     *,
@@ -377,8 +379,8 @@ def worked_out(
     if not any(each.mb_s for each in matrix.base):
         why = "; ".join(dict.fromkeys(each.why_not for each in matrix.base))
         raise UsageError(
-            f"expected a cell that prices tell something of, found none: {why}",
-            hint="harness price measures what is missing",
+            f"expected a cell that CPU costs tell something of, found none: {why}",
+            hint="harness cpu-cost measures what is missing",
         )
     of_each = {change: matrix.gains(change) for change in dict.fromkeys(changes)}
     cells, worth = [], dict[FasterPart, list[Gain]]()
@@ -428,7 +430,7 @@ def sentence(found: PrintedWhatIf) -> str:
     """What stands above the lines of a run."""
     return (
         f"{PREDICTED}, not measured: MB/s as measured, times the ratio of two predictions, with each change "
-        f"and without, up to what the link carries, from the prices of {found.machine}"
+        f"and without, up to what the link carries, from the CPU costs of {found.machine}"
     )
 
 

@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from harness.hosts import namespaces, runner
-from harness.hosts.programs import here
+from harness.hosts.programs import local_operations
 from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed
 from harness.hosts.undo import UndoEntry
 from harness.model.errors import CommandFailed
@@ -222,7 +222,7 @@ class NamespaceHost(Host):
         return _kernel_log().read()
 
     def clock_offset_ns(self) -> int:
-        return here.clock_offset_ns()
+        return local_operations.clock_offset_ns()
 
     def _run(
         self, argv: Sequence[str], input: str | None, timeout_s: float, env: Mapping[str, str]
@@ -248,10 +248,10 @@ class NamespaceHost(Host):
             # As this thread sees them: /proc/net is that of the process's first thread.
             seen = [path.replace("/proc/net/", "/proc/thread-self/net/", 1) for path in paths]
             try:
-                return namespaces.within(netns, lambda: here.read_files(seen))
+                return namespaces.within(netns, lambda: local_operations.read_files(seen))
             except namespaces.NotEntered:
                 return [""] * len(paths)
-        return here.read_files(paths)
+        return local_operations.read_files(paths)
 
     def list_folder(self, path: str) -> list[str]:
         if not self.lists_itself:
@@ -269,7 +269,7 @@ class NamespaceHost(Host):
             raise CommandFailed(f"the {self.name} could not do it: {error}") from error
 
     def write_secret(self, path: Path, text: str) -> None:
-        here.write_secret(path, text)
+        local_operations.write_secret(path, text)
 
     @contextlib.contextmanager
     def reach(self, path: Path) -> Iterator[Path]:
@@ -277,6 +277,6 @@ class NamespaceHost(Host):
 
 
 @cache
-def _kernel_log() -> here.KernelLog:
+def _kernel_log() -> local_operations.KernelLog:
     """One log for the process, because it runs on one kernel."""
-    return here.KernelLog()
+    return local_operations.KernelLog()

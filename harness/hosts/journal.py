@@ -17,7 +17,7 @@ from typing import ClassVar, Protocol, TypeVar
 import msgspec
 
 from harness.hosts import Host, Ledger, NamespaceHost, signals, state
-from harness.hosts.programs import here
+from harness.hosts.programs import local_operations
 from harness.hosts.undo import UndoEntry, Undone, UndoStep, carry_out
 from harness.model.errors import DeviceRefused, HarnessError, HostLost
 
@@ -49,7 +49,7 @@ def _called(resource: Resource) -> str:
 class UnreadableJournal(HarnessError):
     """A journal that is damaged, of another version or not a journal: what it names is unknown."""
 
-    def __init__(self, error: here.DamagedJournal) -> None:
+    def __init__(self, error: local_operations.DamagedJournal) -> None:
         super().__init__(str(error), hint="`harness clean` renames it, so that you can look at it")
 
 
@@ -63,12 +63,12 @@ class Journal:
 
     def __init__(self, path: Path, *, lasting: Path | None = None) -> None:
         self.path = path
-        self._file = here.JournalFile(path)
+        self._file = local_operations.JournalFile(path)
         self._lasting: Journal | None = None
         if lasting is not None:
             # A name of its own, because others share the folder.
             self._lasting = Journal(lasting / f"journal-{time.time_ns()}-{os.getpid()}.jsonl")
-            self._lasting._file = here.JournalFile(self._lasting.path, is_shared=True)
+            self._lasting._file = local_operations.JournalFile(self._lasting.path, is_shared=True)
         self.leaks: list[str] = []
         """One sentence for each resource that could not be undone. A run with any has failed."""
 
@@ -120,7 +120,7 @@ class Journal:
         try:
             # A journal is continued if a killed run is: what it names must not count as undone.
             number = max(self._file.pending, default=0) + 1
-        except here.DamagedJournal as error:
+        except local_operations.DamagedJournal as error:
             raise UnreadableJournal(error) from error
         self._file.open(number, msgspec.to_builtins(entry))
         return number
@@ -140,19 +140,19 @@ class Journal:
     def open_entries(self) -> dict[int, UndoEntry]:
         """What was brought up and not undone, by number, newest first. Raises UnreadableJournal."""
         try:
-            pending = here.read(self.path)
-        except here.DamagedJournal as error:
+            pending = local_operations.read(self.path)
+        except local_operations.DamagedJournal as error:
             raise UnreadableJournal(error) from error
         return {number: msgspec.convert(pending[number], UndoEntry) for number in reversed(pending)}
 
     def recover(self) -> tuple[list[str], list[str]]:
         """Undo what it names; returns (what was removed, what could not be), and deletes it if all was."""
 
-        def undo(entry: here.Message) -> Undone:
+        def undo(entry: local_operations.Message) -> Undone:
             found = msgspec.convert(entry, UndoEntry)
             return carry_out(found.steps, reachable(found).run)
 
-        return here.recover(self.path, undo)
+        return local_operations.recover(self.path, undo)
 
 
 def reachable(entry: UndoEntry) -> Host:
@@ -173,6 +173,6 @@ def left_on_disk(folder: Path) -> Iterator[Journal]:
         return
     with contextlib.suppress(state.NotOwn):
         state.own_folder(folder)
-        yield from map(Journal, here.left(folder, "journal-*.jsonl"))
+        yield from map(Journal, local_operations.left(folder, "journal-*.jsonl"))
     with contextlib.suppress(OSError):
         folder.rmdir()

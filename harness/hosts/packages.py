@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.hosts import programs, releases, runner
-from harness.hosts.programs.here import environment
+from harness.hosts.programs.local_operations import environment
 from harness.hosts.releases import LinuxDistribution
 from harness.model.errors import RequirementError
 from harness.parse.profiles import data_folder

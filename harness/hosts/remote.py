@@ -24,7 +24,7 @@ from typing import IO, Any, NoReturn
 import msgspec
 
 from harness.hosts import PRIVATE, Daemon, Host, Ledger, programs, runner, signals
-from harness.hosts.programs.here import RELAY_WINDOW, Relay
+from harness.hosts.programs.local_operations import RELAY_WINDOW, Relay
 from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed, command_line
 from harness.hosts.undo import UndoEntry
 from harness.model import temporary

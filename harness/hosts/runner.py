@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
 from harness.hosts import namespaces, signals
-from harness.hosts.programs.here import environment
+from harness.hosts.programs.local_operations import environment
 from harness.model.errors import CommandFailed, RequirementError
 
 P = TypeVar("P", bound="subprocess.Popen[Any]")

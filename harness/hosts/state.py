@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from harness.hosts.programs import here
+from harness.hosts.programs import local_operations
 from harness.model.errors import BusyError, RequirementError
 from harness.model.texts import Prose
 
@@ -92,10 +92,10 @@ def own_folder(folder: Path) -> Path:
     NotOwn if it is another user's."""
     hint = f"look at what it is, then remove it: rm -r {folder}"
     try:
-        return here.own_folder(folder)
-    except here.FolderNotOwn as error:
+        return local_operations.own_folder(folder)
+    except local_operations.FolderNotOwn as error:
         raise NotOwn(str(error), hint=hint) from error
-    except here.Exposed as error:
+    except local_operations.Exposed as error:
         raise RequirementError(str(error), hint=hint) from error
 
 
@@ -134,7 +134,7 @@ def exclusive(run_id: str) -> Iterator[Path]:
 
 def locked(path: Path) -> BinaryIO:
     """A file, open and locked; made if absent. BusyError if somebody else has locked it."""
-    file = here.locked(path)
+    file = local_operations.locked(path)
     if file is None:
         raise BusyError(
             f"the testbed is in use by {_describe_owner(path)}",

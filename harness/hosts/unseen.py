@@ -12,7 +12,7 @@ from harness.model.errors import CommandFailed
 
 
 class Unseen(Host):
-    """A target that is only reached: no program runs there, and none of its files is read.
+    """A black-box target: no program runs there, and none of its files is read.
 
     Whoever asks it for anything gets CommandFailed, so nothing can be said of it by mistake. ``links.ends``
     leaves it out.
@@ -62,6 +62,6 @@ class Unseen(Host):
     @staticmethod
     def _refusal(what: str) -> CommandFailed:
         return CommandFailed(
-            f"expected nothing to be asked of a target that is only reached, found the wish to {what} there",
+            f"expected nothing to be asked of a black-box target, found the wish to {what} there",
             hint="name the machine with --target ssh://root@HOST, if you may log in there",
         )

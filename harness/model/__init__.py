@@ -17,11 +17,12 @@ from harness.model.probing import Probe
 from harness.model.protections import PROTECTIONS, protocol
 from harness.model.ranges import Amount, Count, Figure, Size
 from harness.model.reread import Reread
-from harness.model.telemetry import Others, Telemetry
+from harness.model.telemetry import BackgroundLoad, Telemetry
 from harness.model.texts import (
     AbsolutePath,
     Algorithm,
     Commit,
+    CpuCostsId,
     Detail,
     Drivers,
     FilePath,
@@ -45,7 +46,6 @@ from harness.model.texts import (
     Percentile,
     Portal,
     PortalOrNone,
-    PriceListId,
     Prose,
     RunFile,
     RunId,
@@ -89,7 +89,7 @@ class TestbedKind(enum.StrEnum):
     MACHINES = "machines"
 
 
-class Traits(msgspec.Struct, frozen=True, kw_only=True):
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a testbed is, for all who would otherwise ask which one it is.
 
     ``typed`` is the option that asks for it. ``boots_kernels``: for the run, and they end with it, so none of
@@ -118,15 +118,15 @@ initiator takes 45 of the target's."""
 LAB_INITIATORS = 64
 """Of the lab with one kernel, where an initiator is a link of its own into the target's namespace."""
 
-TRAITS: Final = {
-    (TestbedKind.LAB, False): Traits(
+CAPABILITIES: Final = {
+    (TestbedKind.LAB, False): Capabilities(
         typed="--testbed lab", boots_kernels=True, shares_kernel=True, most_initiators=LAB_INITIATORS
     ),
-    (TestbedKind.LAB, True): Traits(
-        typed="--kernels apart", boots_kernels=True, most_initiators=MOST_INITIATORS
+    (TestbedKind.LAB, True): Capabilities(
+        typed="--kernels per-host", boots_kernels=True, most_initiators=MOST_INITIATORS
     ),
-    (TestbedKind.HOST, False): Traits(typed="--testbed host", shares_kernel=True, is_users_kernel=True),
-    (TestbedKind.MACHINES, True): Traits(
+    (TestbedKind.HOST, False): Capabilities(typed="--testbed host", shares_kernel=True, is_users_kernel=True),
+    (TestbedKind.MACHINES, True): Capabilities(
         typed="--target", has_machines=True, most_initiators=MOST_INITIATORS
     ),
 }
@@ -217,7 +217,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     ``source`` is what measured it. ``lab_kernel`` and ``ciphers`` are None outside the lab; ``ciphers`` also
     in records of older versions, when Debian's kernel had portable ones alone. ``other_kernel`` is the one of
     the lab's own that was named, None for the default one. ``disk`` is the name of the modelled disk below
-    the target, "" if there is none. ``predicted_from`` is the price list by which virtual time passes while a
+    the target, "" if there is none. ``predicted_from`` is the CPU cost file by which virtual time passes while a
     processor works, "" where such work takes none: nothing of it was measured.
     """
 
@@ -228,7 +228,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     other_kernel: OtherKernel | None = None
     ciphers: Ciphers | None = None
     disk: NameOrNone = ""
-    predicted_from: PriceListId = ""
+    predicted_from: CpuCostsId = ""
 
     @property
     def is_harness(self) -> bool:
@@ -316,7 +316,7 @@ class Security(enum.StrEnum):
 PROTECTION_OFF = "off"
 """The word for no protection, as typed and as shown."""
 
-AS_FOUND: Final = "as-found"
+PRE_EXISTING: Final = "pre-existing"
 """The word for what protects the way to a portal already, as typed."""
 
 SWANCTL: Final = "swanctl:"
@@ -358,7 +358,7 @@ FILE_SYSTEMS: Mapping[str, str] = {
 }
 """File systems whose storage is another machine's, by the names of their columns: their titles for people."""
 
-AS_PROGRAMS_SAY = frozenset(name for name, each in PROTECTIONS.items() if each.as_found)
+AS_PROGRAMS_SAY = frozenset(name for name, each in PROTECTIONS.items() if each.pre_existing)
 """Protections that may or may not encrypt: OpenVPN does not with ``cipher none``, n2n not without a key."""
 
 Agreed = Mapping[str, Mapping[str, str]]
@@ -694,8 +694,8 @@ class Backing(msgspec.Struct, frozen=True, kw_only=True):
         return self.offset_bytes + self.size_bytes
 
 
-class ReachedTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """A target that is only reached: nothing of it is known but its portal (RFC 7143, section 3), and nothing
+class BlackBoxTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """A black-box target: nothing of it is known but its portal (RFC 7143, section 3), and nothing
     runs there. What is measured is the logical unit ``lun`` of the target ``name`` (an IQN), as it is.
 
     ``typed`` is the portal in the user's words, ``address`` and ``port`` are where the connection goes; if
@@ -766,7 +766,7 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     disk: DiskProfile | None = None
     local_device: Backing | None = None
     shared_lun: bool = False
-    reached: ReachedTarget | None = None
+    black_box: BlackBoxTarget | None = None
     volume: AttachedVolume | None = None
 
     def is_memory(self, link: str) -> bool:
@@ -777,7 +777,7 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
 
 class Machines(msgspec.Struct, frozen=True, kw_only=True):
     """Real machines: ``local`` or ``ssh://[USER@]HOST[:PORT]`` for each; see ``parse.hosts``. Without
-    ``target`` of that only the portal is known (``Storage.reached``), or there is none."""
+    ``target`` of that only the portal is known (``Storage.black_box``), or there is none."""
 
     target: MachineAddress | None
     initiators: tuple[MachineAddress, ...]
@@ -883,7 +883,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.step.kind is ChangeKind.DEVICE else (self.column, self.workload)
 
 
-Charges = tuple[Annotated[int, msgspec.Meta(ge=0, lt=2**32)], ...]
+SimulatedCpuCosts = tuple[Annotated[int, msgspec.Meta(ge=0, lt=2**32)], ...]
 """What the lab's own kernel takes for its operations, in ps and in the order of ``charge.patch``."""
 
 
@@ -903,7 +903,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ``notes`` say what of the user's job file was replaced or left out. ``wifi_security`` protects links with
     simulated radios. ``iscsi`` and ``nvme`` are parameters of sessions that were asked for
     (``parse.parameters``). ``hops`` are the addresses, as in ``machines`` or by SNMP, of what is between the
-    ends and whose counters the run reads. ``charges`` are the prices of virtual time, for each column by its
+    ends and whose counters the run reads. ``simulated_cpu_costs`` are the CPU costs of virtual time, for each column by its
     label, and for each end's kernel and workload: ``both rand-read-4k`` if that is one kernel. ``stand_ins``
     are the files of the user's that were taken in place of shipped ones: ``proposal aes128gcm16:
     ipsec/aes128gcm16.toml``.
@@ -934,7 +934,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     stop: StoppingRule | None = None
     sweep: Sweep | None = None
     forecasts: tuple[Forecast, ...] = ()
-    charges: dict[Label, dict[Line, Charges]] = {}
+    simulated_cpu_costs: dict[Label, dict[Line, SimulatedCpuCosts]] = {}
     retries: int = 2
     created_unix_s: float = 0.0
     harness_version: VersionNumber = ""
@@ -965,14 +965,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return {ISCSI: self.iscsi, NVME_TCP: self.nvme}.get(transport, {})
 
     @property
-    def traits(self) -> Traits:
+    def capabilities(self) -> Capabilities:
         """What its testbed is. KeyError if its kind has no machines and the plan has, or the other way."""
-        return TRAITS[self.setting.testbed, self.machines is not None]
+        return CAPABILITIES[self.setting.testbed, self.machines is not None]
 
     @property
     def sees_target(self) -> bool:
         """Whether the target is a host of the run. If not, only its portal is known, or there is none."""
-        return self.storage.reached is None and self.storage.volume is None
+        return self.storage.black_box is None and self.storage.volume is None
 
     @property
     def only_reads(self) -> bool:
@@ -1157,7 +1157,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     folder. With several initiators, ``clients`` has each one's part; ``read`` and ``write`` are their totals,
     with percentiles from the merged histograms. ``wifi`` is the association before, during and after.
     ``telemetry`` is what was measured during the cell, or just before it; None if nothing was. ``reread``
-    says whether reads of a target that is only reached come from its disk; None where that is known.
+    says whether reads of a black-box target come from its disk; None where that is known.
     ``stand_ins`` are those of its plan.
     """
 
@@ -1192,6 +1192,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     schema: int = SCHEMA_VERSION
 
     @property
-    def others(self) -> tuple[Others, ...]:
+    def others(self) -> tuple[BackgroundLoad, ...]:
         """What other programs took during the cell; empty if that is unknown."""
         return self.telemetry.others if self.telemetry is not None else ()

@@ -11,7 +11,7 @@ from typing import Any
 def offered(room: str, *, within: str | None = None) -> Iterator[Any]:
     """What each of the modules in a room offers: its tuple ``OFFERED``, if it has one.
 
-    With ``within``, what each of the rooms in it offers, by its module of that name.
+    With ``within``, what each of the packages in it offers, by its module of that name.
     """
     for found in pkgutil.iter_modules(importlib.import_module(room).__path__, f"{room}."):
         name = found.name if within is None else f"{found.name}.{within}"

@@ -524,7 +524,7 @@ class CipherTimes(msgspec.Struct, frozen=True, kw_only=True):
         return max(0.0, self.short_ns - self.short_bytes * self.each_byte_ns)
 
     @property
-    def prices_ns(self) -> dict[str, float]:
+    def costs_ns(self) -> dict[str, float]:
         """Both, by what they are of."""
         return {"packet": self.each_packet_ns, "byte": self.each_byte_ns}
 

@@ -57,7 +57,7 @@ class Encapsulation(msgspec.Struct, frozen=True, kw_only=True):
     Each packet grows by ``around_bytes`` of headers and check values, with ``has_ip`` also by a header of the
     link's IP, after it was padded to a multiple of ``pads_to_bytes``, but not beyond what passes. Of what
     surrounds it ``sealed_bytes`` are encrypted. The link's MTU shrinks by ``takes_bytes``. ``is_queued``: a
-    worker encrypts, so for TCP packets have not been sent until then. With ``as_found`` no run makes it, and
+    worker encrypts, so for TCP packets have not been sent until then. With ``pre_existing`` no run makes it, and
     what it makes of packets is unknown.
     """
 
@@ -69,7 +69,7 @@ class Encapsulation(msgspec.Struct, frozen=True, kw_only=True):
     pads_to_bytes: int = 1
     takes_bytes: int = 0
     is_queued: bool = False
-    as_found: bool = False
+    pre_existing: bool = False
 
     def inner_mtu_bytes(self, mtu_bytes: int) -> int:
         """The longest IP packet that fits, where ``mtu_bytes`` fit without it."""
@@ -101,11 +101,11 @@ PROTECTIONS: Final = {
     MACSEC_MKA: msgspec.structs.replace(_MACSEC, title="MACsec (MKA)"),
     # It makes nothing of packets: its records are part of the stream (analysis/wire/nvme.py).
     TLS: Encapsulation(title="TLS", place=StackPlace.WITHIN),
-    TUNNEL: Encapsulation(title="tunnel", place=StackPlace.INTERFACE, as_found=True),
+    TUNNEL: Encapsulation(title="tunnel", place=StackPlace.INTERFACE, pre_existing=True),
 }
 """By the names of columns."""
 
-MADE: Final = tuple(name for name, each in PROTECTIONS.items() if not each.as_found)
+MADE: Final = tuple(name for name, each in PROTECTIONS.items() if not each.pre_existing)
 """Those that a run can bring up."""
 
 NESTING: Final = tuple(

@@ -116,7 +116,7 @@ class TcpUse(msgspec.Struct, frozen=True, kw_only=True):
     window_bytes: Count | None = None
 
 
-class Others(msgspec.Struct, frozen=True, kw_only=True):
+class BackgroundLoad(msgspec.Struct, frozen=True, kw_only=True):
     """How much of one machine's processors other programs used for ``wall_ns``, as parts of that time: 0 to
     1.
 
@@ -165,7 +165,7 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     emulation_round_trip_ns: Amount | None = None
     processors: tuple[ProcessorUse, ...] = ()
     interfaces: tuple[InterfaceUse, ...] = ()
-    others: tuple[Others, ...] = ()
+    others: tuple[BackgroundLoad, ...] = ()
     tcp: tuple[TcpUse, ...] = ()
     commands: RoundTrips | None = None
     lost_hops: dict[HostName, Prose] = {}

@@ -46,9 +46,11 @@ HostName = Annotated[
     str, Meta(title="the name of a host of a run: initiator2", pattern=r"^[a-z][a-z-]{0,31}[0-9]{0,4}\Z")
 ]
 
-PriceListId = Annotated[
+CpuCostsId = Annotated[
     str,
-    Meta(title="nothing, or a price list's name and digest", pattern=rf"^(?:{NAME}(?: [0-9a-f]{{6}})?)?\Z"),
+    Meta(
+        title="nothing, or a CPU cost file's name and digest", pattern=rf"^(?:{NAME}(?: [0-9a-f]{{6}})?)?\Z"
+    ),
 ]
 
 Label = Annotated[
@@ -197,7 +199,7 @@ Line = Annotated[str, Meta(title="one line of visible characters", pattern=rf"^{
 """Of a file that people edit; only ever shown."""
 
 Part = Annotated[str, Meta(title="1 to 64 visible characters", pattern=rf"^{_VISIBLE}{{1,64}}\Z")]
-"""The name of a part of a path in a price list; it is compared, and shown."""
+"""The name of a part of a path in a CPU cost file; it is compared, and shown."""
 
 Typed = Annotated[
     str,
@@ -217,7 +219,7 @@ Prose = Annotated[str, Meta(title="text of up to a MiB", max_length=1 << 20)]
 
 KINDS = (
     *(RunId, HostName, Title, Drivers, InterfaceLabel, Detail),
-    *(Name, NameOrNone, PriceListId, Label, KernelKey, KernelRelease, Commit, VersionNumber, Portal),
+    *(Name, NameOrNone, CpuCostsId, Label, KernelKey, KernelRelease, Commit, VersionNumber, Portal),
     *(InterfaceName, IpAddress, PortalOrNone, MachineAddress, HopAddress, TargetName, UserName),
     *(AbsolutePath, FilePath, FileName, RunFile, Argument, FioOption, FioValue, Algorithm, IkeWord),
     *(Parameter, ParameterValue, Percentile, Line, Part, Typed, Identity, Prose),

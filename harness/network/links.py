@@ -126,7 +126,7 @@ class LinkPlace:
 
 def ends(path: LinkPath) -> tuple[tuple[End, Host, str, str, str], ...]:
     """The ends of a path that are seen, the initiator's first: the host, interface and address of each, and
-    the peer's address. Of a target that is only reached there is no second one."""
+    the peer's address. Of a black-box target there is no second one."""
     near, far = path.initiator_address, path.target_address
     first: tuple[End, Host, str, str, str] = ("initiator", path.initiator, path.initiator_iface, near, far)
     if not path.sees_target:

@@ -29,7 +29,7 @@ from harness.analysis.disturbance import Core, MachineSample
 from harness.hosts import Host, of_each
 from harness.model import Plan
 from harness.model.errors import CommandFailed, RequirementError
-from harness.model.telemetry import Others
+from harness.model.telemetry import BackgroundLoad
 from harness.observe.counters import kernel_of
 from harness.observe.programs import interference as looks
 
@@ -68,7 +68,7 @@ class Watching(contextlib.AbstractContextManager["Watching"]):
     def end(self) -> None:
         """The watched interval has ended."""
 
-    def taken(self, measured_ns: int = 0, *, busy: float = 1.0) -> tuple[Others, ...]:
+    def taken(self, measured_ns: int = 0, *, busy: float = 1.0) -> tuple[BackgroundLoad, ...]:
         """What other programs took of each machine. ``measured_ns`` is how long the last part was that
         counts, and ``busy`` in which part of the time the run's kernels were, 0 to 1."""
         del measured_ns, busy
@@ -82,10 +82,10 @@ def watch(plan: Plan, folder: Path, hosts: Sequence[Host]) -> Watch:
     """The watcher for the machines of a run; ``folder`` is the run's."""
     if plan.setting.is_virtual:  # it stands still in the meantime
         return Watching
-    if plan.traits.boots_kernels:
+    if plan.capabilities.boots_kernels:
         names = tuple(dict.fromkeys(host.name for host in hosts))
         return lambda: FromOutside(folder / LIVE, names)
-    proc = MACHINES_PROC if plan.traits.is_users_kernel else Path("/proc")
+    proc = MACHINES_PROC if plan.capabilities.is_users_kernel else Path("/proc")
     # Not before the first watch, because hosts are asked which machines they are.
     machines = functools.cache(lambda: tuple(_machines(hosts, proc)))
     return lambda: OnMachines(machines())
@@ -156,7 +156,7 @@ class OnMachines(Watching):
         looks = {machine.host: machine.look for machine in self._machines}
         return of_each([*looks], lambda host: looks[host]())
 
-    def taken(self, measured_ns: int = 0, *, busy: float = 1.0) -> tuple[Others, ...]:
+    def taken(self, measured_ns: int = 0, *, busy: float = 1.0) -> tuple[BackgroundLoad, ...]:
         del measured_ns, busy  # there are only two samples, and no pace
         if len(self._looks) < 2:
             return ()
@@ -204,14 +204,14 @@ class FromOutside(Watching):
                 return
             time.sleep(INTERVAL_S / 5)
 
-    def taken(self, measured_ns: int = 0, *, busy: float = 1.0) -> tuple[Others, ...]:
+    def taken(self, measured_ns: int = 0, *, busy: float = 1.0) -> tuple[BackgroundLoad, ...]:
         if not self._looks:
             return ()
         last = self._looks[-1]
         if self._unwatched_s:
             unwatched_ns = round(1e9 * self._unwatched_s)
             return (
-                Others(
+                BackgroundLoad(
                     hosts=self._hosts, wall_ns=unwatched_ns, cores=last.processors, suspended_ns=unwatched_ns
                 ),
             )

@@ -156,7 +156,7 @@ FOLDERS = {
     "link": ("profiles", "links"),
     "proposal": ("ipsec",),
     "disk": ("profiles", "disks"),
-    "price list": ("profiles", "prices"),
+    "CPU cost file": ("profiles", "cpu-costs"),
     "profile": ("profiles",),
 }
 """Where files of a kind are, for ``search_folders``."""

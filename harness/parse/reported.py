@@ -29,7 +29,7 @@ class Amount(msgspec.Struct, frozen=True):
     is_io: bool = False
 
 
-class ToldLink(msgspec.Struct, frozen=True):
+class ReportedLink(msgspec.Struct, frozen=True):
     """``rate_bit_s`` is None where the words have none; ``is_radio``: both directions share the air, and the
     rate is the radio's; ``is_memory``: it is none, but a path within one machine."""
 
@@ -52,7 +52,7 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     machine: str = ""
     note: str = ""
-    link: ToldLink | None = None
+    link: ReportedLink | None = None
     mtu: int | None = None
     protection: str = ""
     algorithm: str = ""
@@ -186,7 +186,7 @@ def size(value: object, what: str) -> int:
     return parse_size(f"{found[1]}{found[2]}" if found else text, what=what)
 
 
-def link(value: object, what: str) -> ToldLink:
+def link(value: object, what: str) -> ReportedLink:
     """``10 Gbit/s``, ``2x25GbE``, ``1000BASE-T``, ``gigabit``, ``WiFi 866 Mbit/s``, or no rate at all."""
     words = _text(value, what)
     is_radio = re.search(r"wi-?fi|wlan|802\.11|radio|mobile|\blte", words, re.IGNORECASE) is not None
@@ -201,13 +201,13 @@ def link(value: object, what: str) -> ToldLink:
     if found:
         times, digits, prefix, of_bytes, base = found.groups()
         rate = parse_rate_bit_s(digits + ("M" if base else prefix), what=what)
-        return ToldLink(words, float(rate * int(times or 1) * (8 if of_bytes else 1)), is_radio)
+        return ReportedLink(words, float(rate * int(times or 1) * (8 if of_bytes else 1)), is_radio)
     is_memory = re.search(
         r"\bveth|loopback|localhost|namespace|netns|same (?:host|machine)", words, re.IGNORECASE
     )
     named = {"gigabit": 1e9, "gbe": 1e9, "fast ethernet": 1e8}
     rate_bit_s = next((rate for name, rate in named.items() if name in plain.lower()), None)
-    return ToldLink(words, rate_bit_s, is_radio, is_memory is not None)
+    return ReportedLink(words, rate_bit_s, is_radio, is_memory is not None)
 
 
 def _text(value: Any, what: str) -> str:

@@ -102,6 +102,6 @@ def _column_s(plan: Plan, column: Column, repeats: int) -> float:
             and cipher.of_protection(column.protection, plan.proposals) is not None
         ):
             found_s += CIPHER_S * min(repeats, cipher.IN_RUN_REPEATS)
-        if not plan.setting.is_virtual and not plan.traits.shares_kernel:
+        if not plan.setting.is_virtual and not plan.capabilities.shares_kernel:
             found_s += COMMANDS_S * min(repeats, reread.COMMAND_REPEATS)
     return found_s

@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from harness.model import (
-    AS_FOUND,
     LINK_LOCAL,
+    PRE_EXISTING,
     SWANCTL,
     AttachedVolume,
     Backing,
     BackingKind,
+    BlackBoxTarget,
     Column,
     IpsecMode,
     Job,
     LinkProfile,
     Proposal,
-    ReachedTarget,
 )
 from harness.model.errors import UsageError
 from harness.model.units import format_size, parse_size, shown
@@ -49,10 +49,10 @@ class Existing:
     volume: AttachedVolume | None = None
 
     @property
-    def reached(self) -> ReachedTarget | None:
+    def black_box(self) -> BlackBoxTarget | None:
         return self.unit.portal if self.unit is not None else None
 
-    def as_found(self, ways: Ways, notes: list[str]) -> Ways:
+    def pre_existing(self, ways: Ways, notes: list[str]) -> Ways:
         """The ways to a portal with what is known of them, and what protects them; the one column of a
         volume; other ways as they are."""
         if self.volume is not None:
@@ -69,7 +69,7 @@ class Existing:
             )
             for name, link in links.items()
         }
-        columns, proposals = _as_found(columns, titled, self.unit.portal, self.request, notes)
+        columns, proposals = _pre_existing(columns, titled, self.unit.portal, self.request, notes)
         return columns, titled, proposals
 
 
@@ -93,14 +93,14 @@ def _with_connection(request: RunRequest) -> tuple[RunRequest, str]:
     if request.portal is None:
         raise UsageError(
             f"--protect {shown(named[0])} needs --portal, but none was named",
-            hint="name a target that is only reached, or a protection that the run brings up",
+            hint="name a black-box target, or a protection that the run brings up",
         )
-    if len(named) > 1 or AS_FOUND in words:
+    if len(named) > 1 or PRE_EXISTING in words:
         raise UsageError(
-            f"expected one connection, or {AS_FOUND}, in a run, found {', '.join(words)}",
+            f"expected one connection, or {PRE_EXISTING}, in a run, found {', '.join(words)}",
             hint="measure each in a run of its own, with --protect off in each",
         )
-    words = [AS_FOUND if word in named else word for word in words]
+    words = [PRE_EXISTING if word in named else word for word in words]
     return msgspec.structs.replace(request, protect=tuple(words)), named[0].removeprefix(SWANCTL)
 
 
@@ -247,21 +247,21 @@ def _towards(found: portals.FoundUnit, request: RunRequest, *, writes: bool) -> 
         links=(*own, *links),
         ip=(Version.FOUR, Version.SIX),
         transports=(portal.transport,),
-        protect=request.protect if request.protect or request.ipsec else (AS_FOUND,),
+        protect=request.protect if request.protect or request.ipsec else (PRE_EXISTING,),
         shared_lun=not writes,
     )
 
 
-def _as_found(
+def _pre_existing(
     columns: Sequence[Column],
     links: Mapping[str, LinkProfile],
-    portal: ReachedTarget,
+    portal: BlackBoxTarget,
     request: RunRequest,
     notes: list[str],
 ) -> tuple[tuple[Column, ...], dict[str, Proposal]]:
     """Columns with what protects their links' way to a portal, and its proposals; each link without any gets
     a note."""
-    wanted = {column.link for column in columns if column.protection == (AS_FOUND,)}
+    wanted = {column.link for column in columns if column.protection == (PRE_EXISTING,)}
     asked = {
         name: (link.portal or "", link.interface or "") for name, link in links.items() if name in wanted
     }

@@ -15,7 +15,7 @@ from harness import __version__
 from harness.analysis.stats import FEWEST
 from harness.hosts import runner
 from harness.model import (
-    AS_FOUND,
+    CAPABILITIES,
     DEFAULT_TRANSPORT,
     IPV4,
     IPV6,
@@ -23,12 +23,13 @@ from harness.model import (
     LAB_INITIATORS,
     LINK_LOCAL,
     NVME_TCP,
+    PRE_EXISTING,
     PROTECTION_OFF,
     SWANCTL,
-    TRAITS,
     TRANSPORTS,
     Backing,
     BackingKind,
+    Capabilities,
     Ciphers,
     Clock,
     Column,
@@ -45,7 +46,6 @@ from harness.model import (
     StoppingRule,
     Storage,
     TestbedKind,
-    Traits,
     addresses,
     stack,
 )
@@ -61,6 +61,7 @@ from harness.model.units import (
     unknown_name,
 )
 from harness.parse import disks, parameters
+from harness.parse.cpu_costs import load_cpu_costs
 from harness.parse.hosts import LOCAL
 from harness.parse.jobfile import (
     SIZE_BOUND_CELL_S,
@@ -71,7 +72,6 @@ from harness.parse.jobfile import (
     moves_read,
     shortened,
 )
-from harness.parse.prices import load_prices
 from harness.parse.profiles import (
     IPV6_TITLE,
     expand_ipsec,
@@ -122,16 +122,16 @@ def make_plan(request: RunRequest) -> Plan:
     )
     run_id = new_run_id()
     kind, machines = _testbed(request)
-    traits = TRAITS[kind, machines is not None]
+    capabilities = CAPABILITIES[kind, machines is not None]
     disk = _disk(request)
-    backing, local_device = _storage(request, traits, run_id, there)
+    backing, local_device = _storage(request, capabilities, run_id, there)
     texts = _texts(jobs, backing.size_bytes, runtime_s)
-    columns, links, proposals = there.as_found(columns_of(request, traits, machines), notes)
-    lab_kernel = _lab_kernel(request, traits, links, disk, columns)
+    columns, links, proposals = there.pre_existing(columns_of(request, capabilities, machines), notes)
+    lab_kernel = _lab_kernel(request, capabilities, links, disk, columns)
     other_kernel = _other_kernel(request) if lab_kernel is LabKernel.OWN else None
     if lab_kernel is LabKernel.OWN and any(link.radio for link in links.values()):
         release = other_kernel.release if other_kernel else None
-        if request.kernels is not Kernels.APART and kernel.has_radios(release):
+        if request.kernels is not Kernels.PER_HOST and kernel.has_radios(release):
             columns, links = _on_the_air(columns, links, request.wifi_security)
         else:  # emulated, as on Debian's kernel
             links = {name: msgspec.structs.replace(link, radio=None) for name, link in links.items()}
@@ -143,7 +143,7 @@ def make_plan(request: RunRequest) -> Plan:
             clock=Clock.VIRTUAL if request.virtual_time else Clock.REAL,
             lab_kernel=lab_kernel,
             other_kernel=other_kernel,
-            ciphers=_ciphers(request, traits, lab_kernel),
+            ciphers=_ciphers(request, capabilities, lab_kernel),
             disk=disk.name if disk is not None else "",
         ),
         columns=columns,
@@ -157,7 +157,7 @@ def make_plan(request: RunRequest) -> Plan:
             disk=disk,
             local_device=local_device,
             shared_lun=request.shared_lun,
-            reached=there.reached,
+            black_box=there.black_box,
             volume=there.volume,
         ),
         links=links,
@@ -179,16 +179,16 @@ def make_plan(request: RunRequest) -> Plan:
                 jobs, lambda job: _sized(job, backing.size_bytes) if runtime_s is None else _unverified(job)
             ),
         ),
-        stand_ins=tuple(_stand_ins(request, () if there.reached else proposals, disk)),
+        stand_ins=tuple(_stand_ins(request, () if there.black_box else proposals, disk)),
         runtime_s=runtime_s,
         created_unix_s=time.time(),
         harness_version=__version__,
     )
-    if request.priced is not None:
-        # Prices come from explain, which no other run needs before its first fio.
-        from harness.planning import charges
+    if request.simulated is not None:
+        # CPU costs come from explain, which no other run needs before its first fio.
+        from harness.planning import simulated_cpu_costs
 
-        plan = charges.charged(plan, load_prices(request.priced))
+        plan = simulated_cpu_costs.charged(plan, load_cpu_costs(request.simulated))
     rules.check(plan)
     _try_job_files(texts)
     return plan
@@ -218,7 +218,7 @@ def _stand_ins(request: RunRequest, proposals: Iterable[str], disk: DiskProfile 
         "link": [spec.partition(":")[0] for spec in links],
         "proposal": proposals,
         "disk": [request.disk or DEFAULT_VIRTUAL_DISK] if disk is not None else [],
-        "price list": [request.priced] if request.priced is not None else [],
+        "CPU cost file": [request.simulated] if request.simulated is not None else [],
         "profile": [request.profile] if request.profile.endswith(".fio") else [],
     }
     for kind, names in named.items():
@@ -264,7 +264,7 @@ def picked(jobs: tuple[Job, ...], names: Sequence[str]) -> tuple[Job, ...]:
 
 def _testbed(request: RunRequest) -> tuple[TestbedKind, Machines | None]:
     """Where to measure, and the machines if there are any."""
-    apart = request.kernels is Kernels.APART
+    apart = request.kernels is Kernels.PER_HOST
     named = request.target or request.portal or request.volume
     if named is None:
         if request.initiators:
@@ -272,15 +272,15 @@ def _testbed(request: RunRequest) -> tuple[TestbedKind, Machines | None]:
                 "--initiator needs --target, but none was named", hint="add --target ssh://root@HOST or local"
             )
         kind = testbed.choose(request.testbed)
-        traits = TRAITS.get((kind, apart))
-        if traits is None or traits.has_machines:
-            what = "--kernels apart is for the lab" if apart else "real machines need --target"
+        capabilities = CAPABILITIES.get((kind, apart))
+        if capabilities is None or capabilities.has_machines:
+            what = "--kernels per-host is for the lab" if apart else "real machines need --target"
             raise UsageError(f"{what}, found --testbed {kind}", hint="leave one out")
-        most = traits.most_initiators
+        most = capabilities.most_initiators
         if not 1 <= request.lab_initiators <= most:
             raise UsageError(
-                f"expected 1 to {most} lab initiators with {traits.typed}, found {request.lab_initiators}",
-                hint=f"without --kernels apart the lab has up to {LAB_INITIATORS}, in one kernel",
+                f"expected 1 to {most} lab initiators with {capabilities.typed}, found {request.lab_initiators}",
+                hint=f"without --kernels per-host the lab has up to {LAB_INITIATORS}, in one kernel",
             )
         if not apart:
             return kind, None
@@ -310,7 +310,7 @@ def _disk(request: RunRequest) -> DiskProfile | None:
 
 def _lab_kernel(
     request: RunRequest,
-    traits: Traits,
+    capabilities: Capabilities,
     links: Mapping[str, LinkProfile],
     disk: DiskProfile | None,
     columns: Sequence[Column],
@@ -320,18 +320,18 @@ def _lab_kernel(
     RequirementError if the options need the lab's own kernel and it has not been built.
     """
     is_auto = request.lab_kernel == testbed.AUTO
-    if not traits.boots_kernels and is_auto:
+    if not capabilities.boots_kernels and is_auto:
         return None
     if request.lab_kernel == LabKernel.DEBIAN:
         return LabKernel.DEBIAN
     if not is_auto or request.virtual_time or disk is not None:
-        if traits.boots_kernels and _other_kernel(request) is None:
+        if capabilities.boots_kernels and _other_kernel(request) is None:
             kernel.own_kernel()
         return LabKernel.OWN
     # Debian's has no 802.11, and not all that columns take: there radios are emulated, and such columns are
-    # skipped. Kernels apart share no air.
+    # skipped. Kernels per host share no air.
     has_radio = any(link.radio is not None for link in links.values())
-    wants_own = (has_radio and request.kernels is not Kernels.APART) or any(
+    wants_own = (has_radio and request.kernels is not Kernels.PER_HOST) or any(
         kinds.needs_own_kernel(column) or transports.needs_own_kernel(column) for column in columns
     )
     if wants_own:
@@ -342,18 +342,18 @@ def _lab_kernel(
 
 
 def _other_kernel(request: RunRequest) -> OtherKernel | None:
-    """The one of the lab's own kernels that was named, or the one with prices; None for the default one."""
+    """The one of the lab's own kernels that was named, or the one with CPU costs; None for the default one."""
     is_named = request.lab_kernel not in (testbed.AUTO, *LabKernel)
-    if not is_named and request.priced is None:
+    if not is_named and request.simulated is None:
         return None
-    built = kernel.named(request.lab_kernel).built if is_named else kernel.with_prices()
+    built = kernel.named(request.lab_kernel).built if is_named else kernel.with_costs()
     return OtherKernel(key=built.key, release=built.release, commit=built.commit)
 
 
-def _ciphers(request: RunRequest, traits: Traits, lab_kernel: LabKernel | None) -> Ciphers | None:
+def _ciphers(request: RunRequest, capabilities: Capabilities, lab_kernel: LabKernel | None) -> Ciphers | None:
     """What the lab's kernel encrypts with: portable code, too, if the processor lacks an instruction, or if
     nobody has built the processor's ciphers for Debian's kernel."""
-    if not traits.boots_kernels:
+    if not capabilities.boots_kernels:
         return Ciphers.PORTABLE if request.cipher_driver is Ciphers.PORTABLE else None
     if kernel.lacking_instructions() or (lab_kernel is LabKernel.DEBIAN and ciphers.cached() is None):
         return Ciphers.PORTABLE
@@ -379,13 +379,13 @@ def _on_the_air(
 
 
 def _storage(
-    request: RunRequest, traits: Traits, run_id: str, there: existing.Existing
+    request: RunRequest, capabilities: Capabilities, run_id: str, there: existing.Existing
 ) -> tuple[Backing, Backing | None]:
     """The target's storage, and the initiator's own disk for the column ``local`` if one was named."""
     wanted = request.backing
     if wanted is None:
         # On a user's machine the safe default is a new file, which cannot be mistaken for a disk.
-        wanted = f"file:{default_file(run_id)}" if traits.has_machines else "ramdisk"
+        wanted = f"file:{default_file(run_id)}" if capabilities.has_machines else "ramdisk"
     backing = there.backing or parse_backing(wanted, request.size or DEFAULT_SIZE, request.destroy)
     local_device = None
     if request.local_device is not None:
@@ -396,7 +396,7 @@ def _storage(
             raise UsageError(
                 f"--destroy {name} is consent for a block device, but the run uses none of this name",
                 hint="name it as --backing, --local-device or --volume does"
-                + (f", or the LUN: {there.reached.unit}" if there.reached is not None else ""),
+                + (f", or the LUN: {there.black_box.unit}" if there.black_box is not None else ""),
             )
     return backing, local_device
 
@@ -407,12 +407,12 @@ def _counts(initiators: int) -> list[int]:
 
 
 def columns_of(
-    request: RunRequest, traits: Traits, machines: Machines | None
+    request: RunRequest, capabilities: Capabilities, machines: Machines | None
 ) -> tuple[tuple[Column, ...], dict[str, LinkProfile], dict[str, Proposal]]:
     """The matrix's columns, in the order of the document: first without IPsec, then with."""
     links: dict[str, LinkProfile] = {}
     local = False
-    if traits.has_machines and not request.links:
+    if capabilities.has_machines and not request.links:
         raise UsageError(
             "expected the interfaces of the initiator to measure over, found none",
             hint="try --link local --link wired=eth0; `harness doctor` with the same --initiator lists them",
@@ -421,7 +421,7 @@ def columns_of(
         if spec == LINK_LOCAL:
             local = True
             continue
-        if is_real(spec) is not traits.has_machines:
+        if is_real(spec) is not capabilities.has_machines:
             raise UsageError(
                 f"link {shown(spec)}: expected an interface with real machines (wired=eth0), and an emulated "
                 "link with the other testbeds (wired)",
@@ -436,7 +436,7 @@ def columns_of(
             links[profile.name] = profile
     protections = _protections(request)
     names = dict.fromkeys(name for protection in protections for name in protection)
-    proposals = {name: load_proposal(name) for name in names if name not in (*MADE, AS_FOUND)}
+    proposals = {name: load_proposal(name) for name in names if name not in (*MADE, PRE_EXISTING)}
     columns = [Column(LINK_LOCAL)] if local else []
     carried_by = _transports(request)
     columns += [
@@ -484,16 +484,16 @@ def _transports(request: RunRequest) -> tuple[str, ...]:
 def _protections(request: RunRequest) -> tuple[tuple[str, ...], ...]:
     """The columns' protections: each stack once, in the order asked. The empty stack is for none."""
     words = expand_ipsec([*request.ipsec, *request.protect] or ["both"])
-    if request.portal is not None and not {*words} <= {AS_FOUND, PROTECTION_OFF}:
+    if request.portal is not None and not {*words} <= {PRE_EXISTING, PROTECTION_OFF}:
         raise UsageError(
-            f"expected --protect {AS_FOUND}, {SWANCTL}FILE or {PROTECTION_OFF} with --portal, because "
+            f"expected --protect {PRE_EXISTING}, {SWANCTL}FILE or {PROTECTION_OFF} with --portal, because "
             f"nothing can be set up there, found {', '.join(words)}",
-            hint=f"leave it out: {AS_FOUND} is the default",
+            hint=f"leave it out: {PRE_EXISTING} is the default",
         )
-    if request.portal is None and AS_FOUND in words:
+    if request.portal is None and PRE_EXISTING in words:
         raise UsageError(
-            f"--protect {AS_FOUND} needs --portal, but none was named",
-            hint="name a target that is only reached, or a protection that the run brings up",
+            f"--protect {PRE_EXISTING} needs --portal, but none was named",
+            hint="name a black-box target, or a protection that the run brings up",
         )
     return tuple(dict.fromkeys(stack.split(word) for word in words))
 

@@ -74,7 +74,7 @@ class ProbeRequest(PathRequest, frozen=True, kw_only=True):
             flag="--link",
             help="As for `harness run`, but not local.",
             default=", ".join(DEFAULT_LINKS),
-            leads_out=True,
+            touches_real_hardware=True,
         ),
     ] = ()
     ipsec: Annotated[

@@ -57,7 +57,7 @@ class Kernels(enum.StrEnum):
     """Whether the lab's hosts share a kernel, which is faster, or have one each."""
 
     ONE = "one"
-    APART = "apart"
+    PER_HOST = "apart"
 
 
 class Version(enum.StrEnum):
@@ -72,7 +72,7 @@ class Option:
     """How a field of a request is typed, and its text in ``--help``.
 
     ``flag`` is None for ``--`` and the field's name, ``default`` for the field's own default. ``panel`` is
-    its heading in ``--help``. An option that ``leads_out`` reaches outside the lab: it must be typed again
+    its heading in ``--help``. An option that ``touches_real_hardware`` reaches outside the lab: it must be typed again
     with --resume, whoever made the folder.
     """
 
@@ -81,7 +81,7 @@ class Option:
     metavar: str | None = None
     default: str | None = None
     panel: str | None = None
-    leads_out: bool = False
+    touches_real_hardware: bool = False
 
 
 # An option below each heading.
@@ -104,36 +104,41 @@ class PathRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             help="Of profiles/links/, or a file; wired:rate=2.5G,rtt=5ms. With --target "
             "wired=eth0 or wifi=wlan0@ADDRESS.",
             default="local, wired, wifi",
-            leads_out=True,
+            touches_real_hardware=True,
         ),
     ] = ()
     ipsec: Annotated[
         tuple[Typed, ...], what(help="off, on (aes128gcm16), both, one of ipsec/.", default="both")
     ] = ()
-    testbed: Annotated[Typed, lab(help="auto, lab, or host (this kernel; as root).", leads_out=True)] = AUTO
+    testbed: Annotated[
+        Typed, lab(help="auto, lab, or host (this kernel; as root).", touches_real_hardware=True)
+    ] = AUTO
     kernels: Annotated[Kernels, lab(help="One for target and initiators, or one each.")] = Kernels.ONE
     virtual_time: Annotated[bool, lab(help="Simulated clock without processor time; own kernel.")] = False
     lab_kernel: Annotated[
         Typed, lab(help="auto, debian, own (if it is built), or a key.", metavar="KERNEL")
     ] = AUTO
-    target: Annotated[Typed | None, machines(help="ssh://[USER@]HOST[:PORT], or local.", leads_out=True)] = (
-        None
-    )
+    target: Annotated[
+        Typed | None, machines(help="ssh://[USER@]HOST[:PORT], or local.", touches_real_hardware=True)
+    ] = None
     initiators: Annotated[
         tuple[Typed, ...],
         machines(
             flag="--initiator",
             help="As --target; several measure at once.",
             default="local",
-            leads_out=True,
+            touches_real_hardware=True,
         ),
     ] = ()
     hops: Annotated[
         tuple[Typed, ...],
-        machines(flag="--hop", help="A router or switch between, to read its counters.", leads_out=True),
+        machines(
+            flag="--hop", help="A router or switch between, to read its counters.", touches_real_hardware=True
+        ),
     ] = ()
     ip: Annotated[
-        tuple[Version, ...], settings(help="Version of IP; each makes columns.", default="4", leads_out=True)
+        tuple[Version, ...],
+        settings(help="Version of IP; each makes columns.", default="4", touches_real_hardware=True),
     ] = ()
     wifi_security: Annotated[
         Security, settings(metavar="KIND", help="Of simulated radios: wpa2, wpa3, open.")
@@ -157,7 +162,7 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         what(
             help=f"As --ipsec, and {', '.join(MADE)}; nested: "
             f"{NESTING[0][0]}+aes128gcm16. --portal: {SWANCTL}FILE.",
-            leads_out=True,
+            touches_real_hardware=True,
         ),
     ] = ()
     transports: Annotated[
@@ -202,43 +207,54 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         storage(
             help="The target's: ramdisk, file, file:/PATH, block:/dev/NAME.",
             default="ramdisk; with --target file",
-            leads_out=True,
+            touches_real_hardware=True,
         ),
     ] = None
     size: Annotated[
         Typed | None, storage(help="Of the volume, or a part: 1G, 1G..2G.", default=DEFAULT_SIZE)
     ] = None
     local_device: Annotated[
-        Typed | None, storage(help="The initiator's own, for the column local.", leads_out=True)
+        Typed | None, storage(help="The initiator's own, for the column local.", touches_real_hardware=True)
     ] = None
     destroy: Annotated[
         tuple[Typed, ...],
-        storage(metavar="DEVICE", help="Repeat its name: everything on it is overwritten.", leads_out=True),
+        storage(
+            metavar="DEVICE",
+            help="Repeat its name: everything on it is overwritten.",
+            touches_real_hardware=True,
+        ),
     ] = ()
     shared_lun: Annotated[bool, machines(help="All initiators read one LUN, not one each.")] = False
     portal: Annotated[
         Typed | None,
-        machines(metavar="HOST[:PORT]", help="A target that is only reached; reads alone.", leads_out=True),
+        machines(metavar="HOST[:PORT]", help="A black-box target; reads alone.", touches_real_hardware=True),
     ] = None
     iqn: Annotated[
         TargetName | None,
-        machines(metavar="NAME", help="Of its targets, this one. [the only one]", leads_out=True),
+        machines(metavar="NAME", help="Of its targets, this one. [the only one]", touches_real_hardware=True),
     ] = None
     lun: Annotated[
-        int | None, machines(metavar="N", help="Of its disks, this one. [the only one]", leads_out=True)
+        int | None,
+        machines(metavar="N", help="Of its disks, this one. [the only one]", touches_real_hardware=True),
     ] = None
     volume: Annotated[
         FilePath | None,
-        machines(metavar="PATH", help="Attached already: a disk, a file, or a new file.", leads_out=True),
+        machines(
+            metavar="PATH",
+            help="Attached already: a disk, a file, or a new file.",
+            touches_real_hardware=True,
+        ),
     ] = None
-    chap: Annotated[UserName | None, machines(metavar="USER", help="Log in there so.", leads_out=True)] = None
+    chap: Annotated[
+        UserName | None, machines(metavar="USER", help="Log in there so.", touches_real_hardware=True)
+    ] = None
     chap_secret: Annotated[
         FilePath | None, machines(metavar="FILE", help="With the secret, else asked for.")
     ] = None
-    priced: Annotated[
-        Typed | None, lab(metavar="PRICES", help="Virtual time by a price list: predicted figures.")
+    simulated: Annotated[
+        Typed | None, lab(metavar="PRICES", help="Virtual time by a CPU cost file: predicted figures.")
     ] = None
-    lab_initiators: Annotated[int, lab(help="Their number: at most 64 (--kernels apart: 16).")] = 1
+    lab_initiators: Annotated[int, lab(help="Their number: at most 64 (--kernels per-host: 16).")] = 1
     disk: Annotated[
         Typed | None,
         storage(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from harness.analysis.prices import VERSION, Operation, Per, Price, PriceList, Whose
+from harness.analysis.cpu_costs import VERSION, CpuCost, CpuCosts, Operation, Per, WhichEnd
 from harness.hosts import programs, remote
 from harness.model.errors import RequirementError
 from harness.model.escape import printable
@@ -40,14 +40,14 @@ class _Printed(msgspec.Struct):
     operations: list[_Timed]
 
 
-def measure(address: HostAddress) -> PriceList:
-    """The price list of a machine, as far as its own operations tell it. RequirementError if it cannot be
+def measure(address: HostAddress) -> CpuCosts:
+    """The CPU cost file of a machine, as far as its own operations tell it. RequirementError if it cannot be
     reached, or has no Python."""
     text, said = _asked(address, "operations")
     try:
         printed = msgspec.json.decode(text, type=_Printed)
         found = [
-            Price.of(Operation(o.part, o.per), Whose.NONE, o.low, o.ns, o.high, o.what)
+            CpuCost.of(Operation(o.part, o.per), WhichEnd.NONE, o.low, o.ns, o.high, o.what)
             for o in printed.operations
         ]
     except (msgspec.DecodeError, ValueError) as error:
@@ -65,7 +65,7 @@ def measure(address: HostAddress) -> PriceList:
             found += _of_cipher(name, cipher.understand(text, ("initiator", "target"), ""))
         except (msgspec.DecodeError, KeyError):
             continue  # this kernel lacks it, or does not offer its ciphers to programs
-    return PriceList(
+    return CpuCosts(
         name="this list",
         version=VERSION,
         title="single operations of a machine, without root",
@@ -73,16 +73,16 @@ def measure(address: HostAddress) -> PriceList:
         kernel=printed.kernel,
         cores=printed.cores,
         governor=printed.governor,
-        prices=tuple(found),
+        costs=tuple(found),
     )
 
 
-def _of_cipher(name: str, kernel: KernelCipher) -> Iterator[Price]:
+def _of_cipher(name: str, kernel: KernelCipher) -> Iterator[CpuCost]:
     words = f"the cipher by itself (AF_ALG), {kernel.turns} turns"
     for does, times in (("encrypt", kernel.encrypt), ("decrypt", kernel.decrypt)):
-        for per, ns in times.prices_ns.items():
+        for per, ns in times.costs_ns.items():
             most = ns * max(1.0, kernel.stretch)
-            yield Price.of(Operation(name, Per(per), does), Whose.NONE, ns, ns, most, words)
+            yield CpuCost.of(Operation(name, Per(per), does), WhichEnd.NONE, ns, ns, most, words)
 
 
 def _asked(address: HostAddress, name: str, *words: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from harness.model.probing import Cipher
 from harness.network.interfaces import Interface
 from harness.network.links import LinkPath
 from harness.protection.layer import Frames, Layer
-from harness.protection.witness import Witnesses
+from harness.protection.xfrm_listener import XfrmListeners
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,20 +34,20 @@ class ProtectionContext:
     def near(self, path: LinkPath) -> Host:
         """The host on which a path's initiator has its daemons. Without machines all initiators are in one
         network namespace, whose addresses, ports and policies only one daemon can have."""
-        return self.initiator if self.plan.traits.shares_kernel else path.initiator
+        return self.initiator if self.plan.capabilities.shares_kernel else path.initiator
 
 
 @dataclass(frozen=True, kw_only=True)
 class Underlay:
     """What a layer stands on: a path, where ``level`` protections are below and ``mtu_bytes`` pass.
 
-    ``witnesses`` are at its ends, ``raw`` is the folder for outputs to be kept.
+    ``listeners`` are at its ends, ``raw`` is the folder for outputs to be kept.
     """
 
     below: LinkPath
     level: int
     mtu_bytes: int
-    witnesses: Witnesses
+    listeners: XfrmListeners
     raw: Path
 
 
@@ -59,7 +59,7 @@ class ProtectionDriver(Protocol):
         ...
 
     def protect(self, underlay: Underlay, /) -> contextlib.AbstractContextManager[Layer]:
-        """Protect a path between barriers, which stand. CommandFailed if what was asked for does not hold."""
+        """Protect a path between fail-closed policies, which stand. CommandFailed if what was asked for does not hold."""
         ...
 
 
@@ -123,7 +123,7 @@ class Protection:
     others a kernel that lacks one has columns skipped. With ``needs_own_kernel`` Debian's user-mode kernel
     lacks one. ``trials`` try it on a host in a role, with a folder for logs. ``cipher`` is the probe of what
     it encrypts with, None if each proposal has its own. With ``is_transports`` it is within the transport's
-    own connections. ``column_s`` is how much longer it takes to bring up a column: keys, barrier, bait.
+    own connections. ``column_s`` is how much longer it takes to bring up a column: keys, fail-closed policy, a canary.
 
     ``recognise`` finds it on a leg where somebody else has set it up: a string says why it protects nothing
     there. CommandFailed if that cannot be read.

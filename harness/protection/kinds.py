@@ -10,7 +10,7 @@ from harness.model import Column, Plan
 from harness.model.offered import offered
 from harness.model.protections import NESTING
 from harness.network.links import LinkPath
-from harness.protection import barrier, xfrm
+from harness.protection import fail_closed, xfrm
 from harness.protection.ipsec import connection
 from harness.protection.ipsec.layer import EspFrames
 from harness.protection.kind import Protection, ProtectionContext, ProtectionDriver
@@ -49,9 +49,9 @@ def loaded_first(plan: Plan) -> list[str]:
 
 
 def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
-    """What a host still has of the protections of these paths, and of their barriers."""
+    """What a host still has of the protections of these paths, and of their fail-closed policies."""
     found = [what for each in ALL for what in each.left_over(host, paths)]
-    return [*found, *barrier.left_over(host, paths)]
+    return [*found, *fail_closed.left_over(host, paths)]
 
 
 def needs_own_kernel(column: Column) -> bool:

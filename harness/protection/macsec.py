@@ -4,7 +4,7 @@ Keys are made for the run. Either they are static: one for each direction, given
 (ip-macsec(8)) on its standard input. Or the ends agree on them (``mka``). It takes Ethernet from end to end:
 switches pass it on, routers do not. With static keys it needs nothing but iproute2 and the module ``macsec``.
 
-A killed run leaves the interface, which takes its keys, addresses and routes along, and the barriers.
+A killed run leaves the interface, which takes its keys, addresses and routes along, and the fail-closed policies.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from harness.protection import layer, mka, overlay
 from harness.protection.kind import Found, Leg, Protection, Underlay
 from harness.protection.layer import HEADER_BYTES
 from harness.protection.overlay import Overlay
-from harness.protection.witness import WitnessReport
+from harness.protection.xfrm_listener import ListenerReport
 
 ETHERTYPE = 0x88E5
 """802.1AE, table 9-1."""
@@ -139,7 +139,7 @@ class MacsecDriver(Overlay):
         # ip(8) takes the port first.
         return ("port", str(channel_port(path)), "cipher", self.cipher, "encrypt", "on", "validate", "strict")
 
-    def agreed(self, reports: Sequence[WitnessReport], underlay: Underlay) -> dict[str, str]:
+    def agreed(self, reports: Sequence[ListenerReport], underlay: Underlay) -> dict[str, str]:
         wanted = {"cipher": CIPHERS[self.cipher][1], "is_encrypting": True, "is_strict": True}
         for report in reports:
             found = report.carried.agreed

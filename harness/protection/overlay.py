@@ -1,8 +1,8 @@
 """What WireGuard and MACsec have in common: an interface over a link, with addresses of its own.
 
 A path that is protected so has its portal at the address of that interface. The link below keeps its
-addresses, which carry the protected packets and nothing of the portal's. At both ends a *barrier* stands
-before the interface is made and after it is gone (``protection.barrier``), for the addresses above and those
+addresses, which carry the protected packets and nothing of the portal's. At both ends a *fail-closed policy* stands
+before the interface is made and after it is gone (``protection.fail_closed``), for the addresses above and those
 below.
 """
 
@@ -27,11 +27,11 @@ from harness.model.errors import RequirementError
 from harness.model.protections import PROTECTIONS
 from harness.network import links
 from harness.network.links import LinkPath
-from harness.protection import witness
-from harness.protection.barrier import AllowOutbound, InterfaceBarrier, UnreachableRoute
+from harness.protection import xfrm_listener
+from harness.protection.fail_closed import AllowOutbound, InterfaceFailClosed, UnreachableRoute
 from harness.protection.kind import Attempt, ProtectionContext, Underlay
 from harness.protection.layer import Carried, Due, EndCounts, Layer, Tally, due_by_number
-from harness.protection.witness import Witnesses, WitnessReport
+from harness.protection.xfrm_listener import ListenerReport, XfrmListeners
 from harness.storage import requests
 
 FIRST = 128
@@ -110,10 +110,10 @@ def peer_of(end: End) -> End:
 
 @contextlib.contextmanager
 def closed(journal: Journal, path: LinkPath) -> Iterator[None]:
-    """Keep barriers at both ends, for the portal's traffic between the addresses of a path."""
+    """Keep fail-closed policies at both ends, for the portal's traffic between the addresses of a path."""
     with contextlib.ExitStack() as stack:
         for end, host, _, _, peer in links.ends(path):
-            stack.enter_context(journal.hold(host, InterfaceBarrier(end, peer, path.port)))
+            stack.enter_context(journal.hold(host, InterfaceFailClosed(end, peer, path.port)))
             if path.ip == IPV6:
                 stack.enter_context(journal.hold(host, UnreachableRoute(addresses.pair_of(peer))))
         yield
@@ -154,7 +154,7 @@ def reach(path: LinkPath) -> None:
         interface=path.initiator_iface,
         own=path.initiator_address,
         peer=path.target_address,
-        port=witness.CLOSED_PORT,
+        port=xfrm_listener.CLOSED_PORT,
     )
 
 
@@ -183,7 +183,7 @@ class Overlay(abc.ABC):
         """The interfaces are up and have keys, for as long as the context lasts."""
 
     @abc.abstractmethod
-    def agreed(self, reports: Sequence[WitnessReport], underlay: Underlay, /) -> dict[str, str]:
+    def agreed(self, reports: Sequence[ListenerReport], underlay: Underlay, /) -> dict[str, str]:
         """What holds between the ends, for the record. CommandFailed if it is not what was asked for."""
 
     @staticmethod
@@ -202,7 +202,7 @@ class Overlay(abc.ABC):
                 links.ends(within), links.ends(below), strict=True
             )
         ]
-        with witness.started(within, "overlay", words, raw, cls.NAME) as watchers:
+        with xfrm_listener.started(within, "overlay", words, raw, cls.NAME) as watchers:
             yield OverlayLayer(kind=cls, below=below, inner=within, watchers=watchers, agreed=agreed or {})
 
     @contextlib.contextmanager
@@ -232,7 +232,7 @@ class OverlayLayer(Layer):
     """Interfaces over ``below``, whose path is ``inner``."""
 
     kind: type[Overlay]
-    watchers: Witnesses
+    watchers: XfrmListeners
 
     @property
     def title(self) -> str:
@@ -245,7 +245,7 @@ class OverlayLayer(Layer):
     def look(self) -> tuple[EndCounts, ...]:
         return tuple(map(self._look, self.watchers.look()))
 
-    def _look(self, report: WitnessReport) -> EndCounts:
+    def _look(self, report: ListenerReport) -> EndCounts:
         counted = report.carried
         out, into = (
             Carried(packets=packets, bytes=size - packets * self.kind.SEALED_BYTES)

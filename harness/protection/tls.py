@@ -27,7 +27,7 @@ from harness.model.protections import TLS
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.protection import layer, overlay
-from harness.protection.barrier import AllowInbound
+from harness.protection.fail_closed import AllowInbound
 from harness.protection.kind import Protection, ProtectionContext, Underlay
 from harness.protection.layer import Carried, Due, EndCounts, Layer, Tally, of_ip, within_ip
 from harness.storage.nvme import transport as nvme

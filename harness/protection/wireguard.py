@@ -5,7 +5,7 @@ Keys are made for the run, by the kernel of each end; private ones never leave i
 where its peer is, as behind a firewall, and only one UDP port is open on the target. No package is needed:
 ``programs/overlay.py`` speaks with the kernel itself, which since Linux 5.6 has the module ``wireguard``.
 
-A killed run leaves the interface, which takes its keys, addresses and routes along, and the barriers.
+A killed run leaves the interface, which takes its keys, addresses and routes along, and the fail-closed policies.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from harness.protection import layer, overlay
 from harness.protection.kind import Found, Leg, Protection, Underlay
 from harness.protection.layer import Due, Tally, of_ip, within_ip
 from harness.protection.overlay import Overlay
-from harness.protection.witness import WitnessReport
+from harness.protection.xfrm_listener import ListenerReport
 
 FIRST_PORT = 0x4800
 """UDP. The path's index is added, and 256 for each overlay below. The machine's own may have 51820."""
@@ -142,7 +142,7 @@ class WireGuardDriver(Overlay):
             overlay.open_up(within)
             yield
 
-    def agreed(self, reports: Sequence[WitnessReport], _underlay: Underlay) -> dict[str, str]:
+    def agreed(self, reports: Sequence[ListenerReport], _underlay: Underlay) -> dict[str, str]:
         if not all(report.carried.agreed["handshake_unix_s"] for report in reports):
             raise CommandFailed("a WireGuard handshake was expected at both ends, found none")
         return {"algorithm": CIPHER}

@@ -1,6 +1,6 @@
 """The kernel's policies for a portal's traffic (ip-xfrm(8)): what must not pass in clear, and what may.
 
-Every protection has them, IPsec or not: a barrier is a policy that blocks, without any IPsec.
+Every protection has them, IPsec or not: a fail-closed policy is a policy that blocks, without any IPsec.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ strongSwan's begin at 100 000 (a lower number comes first)."""
 
 CLEARANCE_PRIORITY = POLICY_PRIORITY - 1
 
-BARRIER_PRIORITY = 20_000
+FAIL_CLOSED_PRIORITY = 20_000
 """After the path's own policies, and before others': what those protected would count as the path's."""
 
 MODULES = ("xfrm_user",)
-"""What every protection takes: its barriers are policies."""
+"""What every protection takes: its fail-closed policies are policies."""
 
 PORTS_COVERED = 4
 """On a path that others share, policies cover the portal's port and the three that follow, which nobody uses.
-The kernel keeps one policy for a selector, and the barrier has that of the port itself."""
+The kernel keeps one policy for a selector, and the fail-closed policy has that of the port itself."""
 
 TCP = "6"
 """The protocol, for ip(8) and charon. Its name would need /etc/protocols: netbase, which may be missing."""
@@ -79,11 +79,11 @@ def _lines(commands: Iterable[Sequence[str]]) -> str:
     return "".join(f"{' '.join(words)}\n" for words in commands)
 
 
-class IpsecBarrier(OfThePortal, frozen=True):
+class IpsecFailClosed(OfThePortal, frozen=True):
     """Drops what would leave or arrive in clear."""
 
     ACTION = "block"
-    PRIORITY = BARRIER_PRIORITY
+    PRIORITY = FAIL_CLOSED_PRIORITY
 
 
 class Clearance(OfThePortal, frozen=True):
@@ -111,7 +111,7 @@ class Policy:
         if {self.source, self.destination} != {addresses.alone(address) for address in addresses_of(path)}:
             return False
         of_the_portal = (
-            (BARRIER_PRIORITY, CLEARANCE_PRIORITY) if self.text.endswith(f"port {path.port}") else ()
+            (FAIL_CLOSED_PRIORITY, CLEARANCE_PRIORITY) if self.text.endswith(f"port {path.port}") else ()
         )
         return not path.is_shared or self.priority in (POLICY_PRIORITY + path.index, *of_the_portal)
 
@@ -146,5 +146,5 @@ def addresses_of(path: LinkPath) -> tuple[str, str]:
 
 def is_joined(host: Host, path: LinkPath) -> bool:
     """Whether a host has IPsec policies of somebody else for traffic between the ends of a path."""
-    ours = range(CLEARANCE_PRIORITY, BARRIER_PRIORITY + 1)
+    ours = range(CLEARANCE_PRIORITY, FAIL_CLOSED_PRIORITY + 1)
     return any(policy.covers(path) and policy.priority not in ours for policy in policies_of(host))

@@ -42,7 +42,7 @@ ABOVE = 1.05
 MOST = 4
 """So many workloads are named, and so many sizes and depths; others are counted."""
 
-APART = 0.02
+PER_HOST = 0.02
 """A cell that costs less than this more than the others, or less, is worth no sentence of its own."""
 
 WIDEST = 2.0
@@ -181,7 +181,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
         return [cell.mb_s for cell in self.cells if cell.mb_s is not None]
 
     @property
-    def alone_mb_s(self) -> list[float]:
+    def latency_bound_mb_s(self) -> list[float]:
         """The most that one request at a time allows each of its cells; empty if that is not known of all."""
         known = [cell.evidence.one_at_a_time_mb_s for cell in self.cells]
         found = [most for most in known if most is not None]
@@ -191,7 +191,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     def is_waiting(self) -> bool:
         """Whether one request at a time waits rather than transfers, so that the link's rate says nothing."""
         found = self.mb_s or [rate for cell in self.cells if (rate := cell.at_least_mb_s) is not None]
-        alone = self.alone_mb_s
+        alone = self.latency_bound_mb_s
         if not found or not alone:
             return False
         # Where the rate is not known, the transfer is not in that bound.
@@ -316,7 +316,7 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Conclusion]:
         if cell.verdict.is_lab_limited and not cell.evidence.column.protection
     }
     found: list[Conclusion] = []
-    rooms: set[tuple[Setting | None, str | None, tuple[str, ...]]] = set()
+    packages: set[tuple[Setting | None, str | None, tuple[str, ...]]] = set()
     for place, column in enumerate(table.columns):
         if column.key is None or column.column.is_local:
             continue
@@ -350,8 +350,8 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Conclusion]:
         ]
         losses = tuple(sorted(sentences, key=lambda loss: (-(loss.block_bytes or 0), loss.depth or 0)))
         room = (column.setting, column.column.transport, column.column.protection)
-        hiding = None if room in rooms else _hiding(losses)
-        rooms |= {room} if hiding is not None else set()
+        hiding = None if room in packages else _hiding(losses)
+        packages |= {room} if hiding is not None else set()
         found.append(
             Conclusion(
                 column=column,
@@ -450,7 +450,7 @@ def _compared(found: Sequence[_Held]) -> ThroughputRatio | None:
 
 
 def _apart(found: Sequence[_Held], together: ThroughputRatio) -> tuple[tuple[str, ThroughputRatio], ...]:
-    """The cells that are ``APART`` from all together, and whose interval has nothing in common with theirs;
+    """The cells that are ``PER_HOST`` from all together, and whose interval has nothing in common with theirs;
     all cells, if half are so."""
     if together.interval is None or len(found) < 2:
         return ()
@@ -467,7 +467,7 @@ def _apart(found: Sequence[_Held], together: ThroughputRatio) -> tuple[tuple[str
         (workload, one)
         for workload, one in own
         if one.interval is not None
-        and abs(one.ratio - together.ratio) > APART
+        and abs(one.ratio - together.ratio) > PER_HOST
         and (one.interval[1] < low or one.interval[0] > high)
     ]
     return tuple(own if 2 * len(apart) >= len(found) else apart)

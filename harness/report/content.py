@@ -58,7 +58,7 @@ class Origin(enum.StrEnum):
     MEMORY = "memory", "◉", "in real time, without a network, on a ramdisk: no figure of a disk"
     EMULATED = "emulated", "◐", "in real time, over a link, or on a disk, that is imitated"
     VIRTUAL = "virtual", "○", "in simulated time"
-    PREDICTED = "predicted", "◌", "in simulated time, with prices for what a processor works: not measured"
+    PREDICTED = "predicted", "◌", "in simulated time, with CPU costs for what a processor works: not measured"
 
     @property
     def look(self) -> Origin:

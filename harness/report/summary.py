@@ -701,7 +701,7 @@ def _is_floor(loss: Loss) -> bool:
 def _most(loss: Loss) -> str:
     """What the link lets through: with one request at a time, if that is known, or else whatever the depth.
     Without a known rate the transfer is in neither, so it says something where a request waits."""
-    alone = loss.alone_mb_s if loss.is_waiting or loss.most_mb_s else []
+    alone = loss.latency_bound_mb_s if loss.is_waiting or loss.most_mb_s else []
     most = [min(alone), max(alone)] if alone else [loss.most_mb_s] if loss.most_mb_s else []
     return "-".join(dict.fromkeys(map(bound, most)))
 

@@ -36,12 +36,12 @@ def command(plan: Plan) -> str:
     """``harness run`` with the options that are not at their defaults.
 
     Empty where no short command makes such a run: of sweeps and searches, of links or workloads of the
-    user's own, of a kernel or a price list that others lack, and of a way that was protected already.
+    user's own, of a kernel or a CPU cost file that others lack, and of a way that was protected already.
     """
     setting, columns = plan.setting, plan.columns
     links, workloads = _links(plan), _workloads(plan)
     names = {name for column in columns for name in column.protection}
-    is_found = any(PROTECTIONS[name].as_found for name in names & {*PROTECTIONS})
+    is_found = any(PROTECTIONS[name].pre_existing for name in names & {*PROTECTIONS})
     special = plan.sweep or plan.probing or plan.forecasts or setting.other_kernel or setting.predicted_from
     if special or links is None or workloads is None or is_found:
         return ""
@@ -62,9 +62,9 @@ def command(plan: Plan) -> str:
         ("--disk", [setting.disk], bool(setting.disk)),
         ("--lab-kernel", ["own"], setting.is_own and not setting.is_virtual),
         ("--cipher-driver", ["portable"], setting.has_portable),
-        ("--kernels", ["apart"], plan.traits.boots_kernels and not plan.traits.shares_kernel),
-        ("--lab-initiators", [str(initiators)], initiators > 1 and plan.traits.boots_kernels),
-        ("--ip", ["6"], plan.speaks_ipv6 and plan.traits.boots_kernels),
+        ("--kernels", ["apart"], plan.capabilities.boots_kernels and not plan.capabilities.shares_kernel),
+        ("--lab-initiators", [str(initiators)], initiators > 1 and plan.capabilities.boots_kernels),
+        ("--ip", ["6"], plan.speaks_ipv6 and plan.capabilities.boots_kernels),
         ("--ipsec-mode", [plan.ipsec_mode], plan.ipsec_mode is not IpsecMode.TRANSPORT),
         ("--auth", [plan.ike_auth], plan.ike_auth is not IkeAuth.PSK),
     ]

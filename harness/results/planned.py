@@ -24,15 +24,15 @@ DISKS = ("--backing", "--local-device")
 def outside(plan: Plan) -> list[Option]:
     """The parts of a plan that reach outside the lab, as options of ``harness run`` and ``harness probe``."""
     found: list[Option] = []
-    traits, machines = plan.traits, plan.machines
-    if traits.is_users_kernel:
+    capabilities, machines = plan.capabilities, plan.machines
+    if capabilities.is_users_kernel:
         found.append(("--testbed", plan.setting.testbed))
-    if traits.has_machines and machines is not None:
+    if capabilities.has_machines and machines is not None:
         if machines.target is not None:
             found.append(("--target", machines.target))
         if machines.initiators != (LOCAL,):
             found += [("--initiator", text) for text in machines.initiators]
-    if (portal := plan.storage.reached) is not None:
+    if (portal := plan.storage.black_box) is not None:
         # Where the session logs in, which is elsewhere if the target redirects logins.
         found += [("--portal", portal.login or portal.typed), ("--lun", str(portal.lun))]
         found += [("--iqn", portal.name)] if portal.name else []

@@ -10,7 +10,7 @@ import msgspec
 from harness.model import SCHEMA_VERSION, Column, Setting, Status, is_unencrypted
 from harness.model.probing import Figures, Probe
 from harness.model.ranges import Amount, Count
-from harness.model.telemetry import InterfaceUse, Others, ProcessorUse
+from harness.model.telemetry import BackgroundLoad, InterfaceUse, ProcessorUse
 from harness.model.texts import HostName, Name, Prose, RunFile, RunId, Title
 
 
@@ -37,7 +37,7 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     figures: Figures | None = None
     processors: tuple[ProcessorUse, ...] = ()
     interfaces: tuple[InterfaceUse, ...] = ()
-    others: tuple[Others, ...] = ()
+    others: tuple[BackgroundLoad, ...] = ()
     lost_hops: dict[HostName, Prose] = {}
     protected_bytes: Count | None = None
     started_unix_s: Amount = 0.0

@@ -12,6 +12,7 @@ import ipaddress
 from collections.abc import Callable
 
 from harness.model import (
+    CAPABILITIES,
     HARNESS_SOURCE,
     IPV4,
     IPV6,
@@ -19,7 +20,6 @@ from harness.model import (
     LINK_LOCAL,
     MOST_INITIATORS,
     NVME_TCP,
-    TRAITS,
     TRANSPORTS,
     Backing,
     BackingKind,
@@ -149,7 +149,10 @@ def _column_names(plan: Plan) -> None:
         # What is found on the way to a portal is as it is.
         if plan.sees_target:
             stack.check(column.protection)
-            _same(any(PROTECTIONS[name].as_found for name in column.protection if name in PROTECTIONS), False)
+            _same(
+                any(PROTECTIONS[name].pre_existing for name in column.protection if name in PROTECTIONS),
+                False,
+            )
         _same(column.ip, plan.links[column.link].ip if has_path else IPV4)
         _same(column.mode, plan.ipsec_mode if column.has_ipsec else None)
         if not has_path and (column.protection or plan.probing):
@@ -157,8 +160,8 @@ def _column_names(plan: Plan) -> None:
 
 
 def _initiators(plan: Plan) -> None:
-    machines, kernels = plan.machines, plan.traits.boots_kernels
-    most = len(machines.initiators) if machines is not None else plan.traits.most_initiators
+    machines, kernels = plan.machines, plan.capabilities.boots_kernels
+    most = len(machines.initiators) if machines is not None else plan.capabilities.most_initiators
     for column in plan.columns:
         if not 1 <= column.initiators <= most:
             raise UsageError(f"expected 1 to {most} initiators, found {shown(str(column.initiators))}")
@@ -243,7 +246,7 @@ def _backing(plan: Plan) -> None:
     backing = plan.storage.backing
     if not plan.sees_target:
         # It is there, and has no path here. Whoever writes to it has named it twice.
-        reached, volume = plan.storage.reached, plan.storage.volume
+        reached, volume = plan.storage.black_box, plan.storage.volume
         name = reached.unit if reached is not None else volume.path if volume is not None else None
         _same((backing.kind is BackingKind.RAMDISK, backing.path), (False, None))
         _same(backing.destroy in (None, name), True)
@@ -252,7 +255,7 @@ def _backing(plan: Plan) -> None:
         check_size(backing)
         return
     check_backing(backing)
-    if backing.path is not None and plan.traits.boots_kernels:
+    if backing.path is not None and plan.capabilities.boots_kernels:
         raise UsageError(
             f"{backing.path} is on this machine, so the lab would measure the machine's page cache",
             hint="as root, use --testbed host; or let the lab make the storage: --backing ramdisk or file",
@@ -278,7 +281,7 @@ def _local_device(plan: Plan) -> None:
     device = plan.storage.local_device
     if device is None:
         return
-    if not plan.traits.has_machines:
+    if not plan.capabilities.has_machines:
         raise UsageError(
             "--local-device is for real machines, but no target was named",
             hint="add --target ssh://root@HOST",
@@ -297,7 +300,7 @@ def _volume(plan: Plan) -> None:
     if volume is None:
         return
     storage, machines = plan.storage, plan.machines
-    _same((storage.reached, storage.local_device, storage.disk), (None, None, None))
+    _same((storage.black_box, storage.local_device, storage.disk), (None, None, None))
     _same((plan.columns, plan.links, plan.hops), ((volume.column,), {}, ()))
     _same(machines is not None and len(machines.initiators), 1)
     _same(volume.path.startswith("/") and (volume.path + volume.title + volume.identity).isprintable(), True)
@@ -305,8 +308,8 @@ def _volume(plan: Plan) -> None:
 
 
 def _portal(plan: Plan) -> None:
-    """Of a target that is only reached everybody reads one LUN, over links that say where it is."""
-    portal = plan.storage.reached
+    """Of a black-box target everybody reads one LUN, over links that say where it is."""
+    portal = plan.storage.black_box
     if portal is None:
         return
     asked = parse_portal(portal.typed)
@@ -327,7 +330,7 @@ def _portal(plan: Plan) -> None:
 def _hops(plan: Plan) -> None:
     """A hop is a machine of its own, and each is named once."""
     hops = plan.hops
-    if hops and plan.traits.boots_kernels:
+    if hops and plan.capabilities.boots_kernels:
         raise UsageError(
             f"--hop {shown(hops[0])} needs real machines, but the testbed is the lab: its hosts "
             "share a kernel with all that is between them, or have nothing between their kernels",
@@ -345,16 +348,16 @@ def _hops(plan: Plan) -> None:
 def _links(plan: Plan) -> None:
     """Hops are in one kernel, and interfaces in real machines."""
     for name, link in plan.links.items():
-        if link.hops is not None and not plan.traits.shares_kernel:
+        if link.hops is not None and not plan.capabilities.shares_kernel:
             raise UsageError(
-                f"the link {link.name} has its hops and its ends in one kernel, found --kernels apart",
+                f"the link {link.name} has its hops and its ends in one kernel, found --kernels per-host",
                 hint="leave --kernels out for it",
             )
         _same(name, check_name("link", link.name))
         if link.interface is None:
             _same(link.portal, None)
         else:
-            _same(plan.traits.has_machines, True)
+            _same(plan.capabilities.has_machines, True)
             _same(profiles.real_link(typed(link)).portal, link.portal)
             _same(link.name.endswith(profiles.IPV6_NAME) or link.ip != IPV6, True)
         if link.portal is not None:
@@ -373,9 +376,9 @@ def typed(link: LinkProfile) -> str:
 def _proposals(plan: Plan) -> None:
     """A module that serves every security association of a machine is loaded in the lab alone."""
     for name, proposal in plan.proposals.items():
-        if proposal.segmentation_offload and not plan.traits.boots_one_kernel:
+        if proposal.segmentation_offload and not plan.capabilities.boots_one_kernel:
             raise UsageError(
-                f"{name} needs hosts of one lab kernel, found {plan.traits.typed}",
+                f"{name} needs hosts of one lab kernel, found {plan.capabilities.typed}",
                 hint="on a machine of yours: modprobe esp4_offload, then measure aes128gcm16 with and "
                 "without it",
             )
@@ -386,7 +389,7 @@ def _proposals(plan: Plan) -> None:
 def _machines(plan: Plan) -> None:
     """Which testbeds have machines."""
     kind = plan.setting.testbed
-    if (kind, plan.machines is not None) not in TRAITS:
+    if (kind, plan.machines is not None) not in CAPABILITIES:
         found = "none" if plan.machines is None else "some"
         raise UsageError(f"expected machines with a testbed that has any, found {found} with {kind}")
 
@@ -400,10 +403,10 @@ def _setting(plan: Plan) -> None:
         check_name("disk", disk.name)
         disks.check(disk, functools.partial(_refuse, "disk, "))
     if setting.predicted_from and not setting.is_virtual:
-        raise UsageError("--priced needs --virtual-time, but time is real", hint="add --virtual-time")
+        raise UsageError("--cpu-costs needs --virtual-time, but time is real", hint="add --virtual-time")
     own = {
         "--virtual-time": setting.is_virtual,
-        "--priced": bool(setting.predicted_from),
+        "--cpu-costs": bool(setting.predicted_from),
         "--disk": disk is not None,
         f"--lab-kernel {setting.release}": setting.other_kernel is not None,
     }
@@ -413,8 +416,8 @@ def _setting(plan: Plan) -> None:
         f"--cipher-driver {setting.ciphers}": setting.ciphers is not None,
     }
     option = next((option for option, is_asked in lab.items() if is_asked), None)
-    if option and not plan.traits.boots_kernels:
-        raise UsageError(f"{option} is for the lab, found {plan.traits.typed}", hint="leave one out")
+    if option and not plan.capabilities.boots_kernels:
+        raise UsageError(f"{option} is for the lab, found {plan.capabilities.typed}", hint="leave one out")
     option = next((option for option, is_asked in own.items() if is_asked), None)
     if option and not setting.is_own:
         raise UsageError(
@@ -428,7 +431,10 @@ def _setting(plan: Plan) -> None:
             hint="name its source: --lab-kernel SOURCE",
         )
     # What others shared has none.
-    _same({*plan.charges} <= {column.label for column in plan.columns if setting.predicted_from}, True)
+    _same(
+        {*plan.simulated_cpu_costs} <= {column.label for column in plan.columns if setting.predicted_from},
+        True,
+    )
 
 
 RULES: tuple[tuple[str, Callable[[Plan], object]], ...] = (

@@ -387,7 +387,7 @@ RULES: Mapping[str, Rule] = {
         (_number_of(_RELEASE, "0"), (texts.KernelRelease,)),
         (_number_of(re.compile(r"[0-9]{1,2}(?:\.[0-9]{1,3}){1,2}(?![0-9.])"), ""), (texts.VersionNumber,)),
         (_as("kernel", "{number:012x}"), (texts.KernelKey,)),
-        (_as("prices"), (texts.PriceListId,)),
+        (_as("prices"), (texts.CpuCostsId,)),
         (lambda _cleaner, text: text if text in FIGURES else "mean", (texts.Percentile,)),
         (lambda _cleaner, text: text if text in TRANSPORTS else DEFAULT_TRANSPORT, (TransportName,)),
     )

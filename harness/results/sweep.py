@@ -2,7 +2,7 @@
 
 First the ends and the middle of each axis. Then, in blocks of a few points of each curve in a random order,
 those that ``analysis.response`` knows least of; until it knows all others within the error that was asked
-for, and has foretold two blocks of points within it before they were measured.
+for, and has forecast two blocks of points within it before they were measured.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AT_ONCE = 3
 """Points of a curve in a block: to fit one takes a tenth of a second or more."""
 
 RIGHT_BLOCKS = 2
-"""How many blocks have to be foretold, one after the other."""
+"""How many blocks have to be forecast, one after the other."""
 
 IN_VAIN = 2
 """How often a point that fails is tried."""
@@ -38,10 +38,10 @@ SCATTER = 0.03
 
 @dataclass
 class Surface:
-    """A curve as far as it is known: its grid, what was measured, and the blocks that were foretold."""
+    """A curve as far as it is known: its grid, what was measured, and the blocks that were forecast."""
 
     grid: dict[Place, dict[str, float]]
-    foretold: dict[Place, Estimate] = field(default_factory=dict)
+    forecast: dict[Place, Estimate] = field(default_factory=dict)
     right_blocks: int = 0
 
     @property
@@ -167,13 +167,13 @@ class SweepSchedule(Schedule):
         first = [each for each in surface.first() if each not in rates and self._in_vain[each] < IN_VAIN]
         if first or len(rates.keys() & surface.grid.keys()) == len(surface.grid):
             return first
-        tried = [place for place in surface.foretold if place in rates]
+        tried = [place for place in surface.forecast if place in rates]
         if tried:
             was_right = all(
-                abs(math.log(rates[place] / surface.foretold[place].value)) <= error for place in tried
+                abs(math.log(rates[place] / surface.forecast[place].value)) <= error for place in tried
             )
             surface.right_blocks = surface.right_blocks + 1 if was_right else 0
-            surface.foretold = {}
+            surface.forecast = {}
         estimates = surface.estimates(rates)
         left = sorted(
             (place for place in estimates if self._in_vain[place] < IN_VAIN),
@@ -182,7 +182,7 @@ class SweepSchedule(Schedule):
         unsure = [place for place in left if estimates[place].error > error]
         if not unsure and surface.right_blocks >= RIGHT_BLOCKS:
             return []
-        surface.foretold = {place: estimates[place] for place in left[:AT_ONCE]}
+        surface.forecast = {place: estimates[place] for place in left[:AT_ONCE]}
         return left[:AT_ONCE]
 
 

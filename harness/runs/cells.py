@@ -65,7 +65,7 @@ from harness.results.machine import MACHINE, TOOLS
 from harness.runs import calibration, fio_startup, measure, reread, spent
 from harness.runs.columns import ColumnPath
 from harness.runs.composer import Composer
-from harness.runs.measure import Nexus
+from harness.runs.measure import ConnectedLun
 from harness.storage import attached, backing, chap, guard, transports
 from harness.storage.backing import ReadyStorage
 from harness.storage.reread import COMMAND_REPEATS
@@ -78,7 +78,7 @@ HARDWARE = ("initiator_hardware", "target_hardware")
 """The environment's keys for what real interfaces report about themselves."""
 
 CHARGES = Path("/sys/module/charge/parameters/prices")
-"""Of kernels with ``charge.patch``: what each operation takes, for virtual time with a priced processor."""
+"""Of kernels with ``charge.patch``: what each operation takes, for virtual time with simulated CPU costs."""
 
 FILLING = "filling what is overwritten"
 BRING_UP_ATTEMPTS = 2
@@ -86,7 +86,7 @@ BRING_UP_ATTEMPTS = 2
 
 
 def _describe(path: links.LinkPath) -> dict[str, object]:
-    """The link of a nexus as it was made, and what real interfaces report about themselves."""
+    """The link of a connected LUN as it was made, and what real interfaces report about themselves."""
     reported: dict[str, object] = {**links.describe(path)}
     if path.profile.interface is not None:
         ends = {
@@ -104,13 +104,13 @@ def _hardware(described: dict[str, object]) -> list[dict[str, object]]:
 
 @dataclass(kw_only=True)
 class ColumnUp:
-    """A column that is ready to be measured: its nexuses, or the disk itself for the column ``local``."""
+    """A column that is ready to be measured: its connected LUNs, or the disk itself for the column ``local``."""
 
     stack: contextlib.ExitStack
-    nexuses: tuple[Nexus, ...] = ()
+    connected_luns: tuple[ConnectedLun, ...] = ()
     link: LinkProfile | None = None
     tcp: list[str] = field(default_factory=list)
-    """What TCP said of each nexus after the column's last cell."""
+    """What TCP said of each connected LUN after the column's last cell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +176,7 @@ class CellComposer(Composer):
             with self.shared():
                 number = 0
                 for order, cell in schedule:
-                    if schedule.is_again(cell) and not self._await_calm():
+                    if schedule.is_again(cell) and not self._wait_for_idle():
                         schedule.give_up()
                         continue
                     number += 1
@@ -202,9 +202,9 @@ class CellComposer(Composer):
             if self._spent.parts_s:
                 self.emit(Spent(self._spent.parts_s, spent.CELLS))
 
-    def _await_calm(self) -> bool:
+    def _wait_for_idle(self) -> bool:
         with self._spent.on(spent.OTHERS):
-            return self._patience.await_calm()
+            return self._patience.wait_for_idle()
 
     def record(self, cell: Cell, order: int) -> Record:
         """Measure a cell and keep its record, which may be withdrawn until its column is taken down."""
@@ -238,7 +238,7 @@ class CellComposer(Composer):
             if plan.setting.is_virtual:
                 for host in {host.kernel: host for host in self.hosts.all}.values():
                     self._fio = fio_startup.Fio(env=calibration.shim(host, self.private))
-            elif plan.traits.boots_one_kernel:
+            elif plan.capabilities.boots_one_kernel:
                 self._fio = fio_startup.fio()
                 self._facts["fio"] = self._fio.described
             if plan.probes or not plan.setting.is_virtual:
@@ -272,7 +272,7 @@ class CellComposer(Composer):
 
     def _tools(self) -> dict[str, str] | None:
         """The versions of tools, if the machine below the lab has reported them."""
-        if not self.plan.traits.boots_one_kernel:
+        if not self.plan.capabilities.boots_one_kernel:
             return None
         tools: object = None
         with contextlib.suppress(UsageError):  # a damaged file of a resumed run, which is written anew
@@ -343,7 +343,7 @@ class CellComposer(Composer):
                 initiators=self.hosts.initiators[:initiators],
                 luns=tuple(map(self._lun, range(len(self._storage)))),
                 logs=self.folder.path,
-                reached=self.plan.storage.reached,
+                black_box=self.plan.storage.black_box,
                 secrets=chap.known(),
             )
             self._transports[name] = stack.enter_context(transports.named(name).shared(sides))
@@ -375,7 +375,7 @@ class CellComposer(Composer):
         if attempts >= BRING_UP_ATTEMPTS:
             kind = RequirementError if isinstance(broken, RequirementError) else CommandFailed
             raise kind(f"given up after {attempts} attempts: {broken}")
-        reached = self.plan.storage.reached
+        reached = self.plan.storage.black_box
         if reached is not None and (reached.swanctl or any(each.initiators > 1 for each in self._remote)):
             # A connection protects all ways to the portal: also that of a column that is without. And an
             # initiator has one session with a portal, which columns of one and of several would share.
@@ -384,32 +384,36 @@ class CellComposer(Composer):
         try:
             profile = self.plan.links.get(column.link)
             with contextlib.ExitStack() as stack:
-                nexuses: list[Nexus] = []
+                connected_luns: list[ConnectedLun] = []
                 # Entered first, so that it runs when all else is down.
-                stack.callback(self._judge_what_is_left, column, nexuses)
+                stack.callback(self._judge_what_is_left, column, connected_luns)
                 numbers = range(column.initiators if column.has_path else 0)
-                # All paths before the first portal, because the target's bait needs its address and port.
+                # All paths before the first portal, because the target's canary needs its address and port.
                 paths = [self._paths.bring_up(column, number, stack) for number in numbers]
-                nexuses.extend(
+                connected_luns.extend(
                     self._log_in(column, number, up, stack) for number, up in zip(numbers, paths, strict=True)
                 )
-                described = [_describe(nexus.link) for nexus in nexuses]
+                described = [_describe(connected_lun.link) for connected_lun in connected_luns]
                 if profile is not None:
-                    profile = sanity.as_found(profile, itertools.chain(*map(_hardware, described)))
-                up = ColumnUp(stack=stack.pop_all(), nexuses=tuple(nexuses), link=profile)
+                    profile = sanity.pre_existing(profile, itertools.chain(*map(_hardware, described)))
+                up = ColumnUp(stack=stack.pop_all(), connected_luns=tuple(connected_luns), link=profile)
         except HostLost:
             raise
         except (HarnessError, OSError) as error:
             self._broken[column] = (attempts + 1, error)
             raise
         self._columns[column] = up
-        if nexuses:
-            associations = [nexus.up.wifi_path.association for nexus in nexuses if nexus.up.wifi_path]
+        if connected_luns:
+            associations = [
+                connected_lun.up.wifi_path.association
+                for connected_lun in connected_luns
+                if connected_lun.up.wifi_path
+            ]
             self._note_column(
                 column,
                 paths,
                 link=described,
-                session=[nexus.session for nexus in nexuses],
+                session=[connected_lun.session for connected_lun in connected_luns],
                 association=msgspec.to_builtins(associations),
             )
         return up
@@ -422,10 +426,11 @@ class CellComposer(Composer):
         except (HarnessError, OSError) as error:
             self.journal.leaks.append(f"column {column.label} was not taken down: {error}")
 
-    def _judge_what_is_left(self, column: Column, nexuses: list[Nexus]) -> None:
+    def _judge_what_is_left(self, column: Column, connected_luns: list[ConnectedLun]) -> None:
         """For a column that is down: judge what its captures saw after its last cell."""
         late = (
-            measure.judge_late(nexus, [each.capture.last for each in nexus.up.watched]) for nexus in nexuses
+            measure.judge_late(connected_lun, [each.capture.last for each in connected_lun.up.watched])
+            for connected_lun in connected_luns
         )
         self._judge_newest(column, list(itertools.chain.from_iterable(late)))
 
@@ -439,8 +444,10 @@ class CellComposer(Composer):
             key = Cell(column=column, workload=record.workload.name, repeat=record.repeat).key
             self.emit(CellWithdrawn(key, reason))
 
-    def _log_in(self, column: Column, number: int, up: ColumnPath, stack: contextlib.ExitStack) -> Nexus:
-        """The nexus of one initiator over a path that is up: target, session, disk."""
+    def _log_in(
+        self, column: Column, number: int, up: ColumnPath, stack: contextlib.ExitStack
+    ) -> ConnectedLun:
+        """The connected LUN of one initiator over a path that is up: target, session, disk."""
         plan, host, path = self.plan, self.hosts.initiators[number], up.path
         name = ".".join((column.link, *(column.protection or (PROTECTION_OFF,))))
         if column.initiators > 1:
@@ -464,9 +471,9 @@ class CellComposer(Composer):
             what = " or ".join(layer.title for layer in up.layers) or f"TCP port {path.port}"
             raise CommandFailed(error.message, hint=f"does a firewall in between drop {what}?") from error
         disk, device = session.disk, None
-        if plan.storage.reached is not None and not plan.only_reads:
+        if plan.storage.black_box is not None and not plan.only_reads:
             disk, device = self._open(host, disk)
-        return Nexus(
+        return ConnectedLun(
             up=up,
             disk=disk,
             device=device,
@@ -488,7 +495,9 @@ class CellComposer(Composer):
     @property
     def _own_paths(self) -> list[str]:
         """The disks of all sessions that are up."""
-        return [nexus.disk.device for up in self._columns.values() for nexus in up.nexuses]
+        return [
+            connected_lun.disk.device for up in self._columns.values() for connected_lun in up.connected_luns
+        ]
 
     def measure(self, cell: Cell, order: int) -> Record:
         """Measure one cell. Whatever goes wrong becomes the cell's status and reason."""
@@ -514,8 +523,8 @@ class CellComposer(Composer):
             with self._spent.on(spent.COLUMNS_UP):
                 up = self.column(column)
             self._kernel_messages()
-            if up.nexuses:
-                first = up.nexuses[0]
+            if up.connected_luns:
+                first = up.connected_luns[0]
                 record = msgspec.structs.replace(record, session=first.session, agreed=first.up.agreed)
                 if up.link is not None and up.link.interface is not None:
                     record = msgspec.structs.replace(record, link_rate_bit_s=up.link.rate_bit_s)
@@ -539,11 +548,11 @@ class CellComposer(Composer):
         return msgspec.structs.replace(record, wall_ns=time.monotonic_ns() - began)
 
     def _reread_of(self, up: ColumnUp) -> Reread | None:
-        """Whether a disk answers reads of a target that is only reached; None for storage that is known."""
+        """Whether a disk answers reads of a black-box target; None for storage that is known."""
         if self.plan.sees_target:
             return None
-        if up.nexuses:
-            host, path = up.nexuses[0].path.initiator, up.nexuses[0].disk.device
+        if up.connected_luns:
+            host, path = up.connected_luns[0].path.initiator, up.connected_luns[0].disk.device
         elif self.plan.storage.volume is not None and self._local is not None:
             host, path = self._local.host, self._local.storage.path
         else:
@@ -552,21 +561,21 @@ class CellComposer(Composer):
             self._reread = reread.of_volume(host, path, self.plan, self.folder.path, self.emit)
         return self._reread
 
-    def _commands(self, cell: Cell, nexuses: tuple[Nexus, ...]) -> RoundTrips | None:
+    def _commands(self, cell: Cell, connected_luns: tuple[ConnectedLun, ...]) -> RoundTrips | None:
         """How long commands take that need no disk, once for a column in each of the first rounds; None where
         it was taken, the transport has none, or both ends are one core in real time."""
         due = cell.column, cell.repeat
-        is_one_core = self.plan.traits.shares_kernel and not self.plan.setting.is_virtual
-        if not nexuses or due in self._commanded or cell.repeat > COMMAND_REPEATS or is_one_core:
+        is_one_core = self.plan.capabilities.shares_kernel and not self.plan.setting.is_virtual
+        if not connected_luns or due in self._commanded or cell.repeat > COMMAND_REPEATS or is_one_core:
             return None
         self._commanded.add(due)
-        return reread.of_commands(nexuses[0].path.initiator, nexuses[0].disk.device)
+        return reread.of_commands(connected_luns[0].path.initiator, connected_luns[0].disk.device)
 
     def _probe(self, cell: Cell, up: ColumnUp, record: Record) -> None:
         """Make the probes that are due with a cell, after it: so the first cell of a run begins sooner. They
         are short, and never fatal for a cell: TCP for its column (``throughput.in_run``), and the cipher,
         in the first rounds."""
-        if not self.plan.probes or not up.nexuses or record.status is not Status.OK:
+        if not self.plan.probes or not up.connected_luns or record.status is not Status.OK:
             return
         # A probe of TCP takes a program at the target.
         due: list[tuple[Probe, int]] = []
@@ -588,7 +597,7 @@ class CellComposer(Composer):
             self._probes_made.add(blank.key)
             blank = msgspec.structs.replace(blank, is_from_run=True)
             try:
-                self.folder.save_probe(self._probed(blank, up.nexuses[0].up))
+                self.folder.save_probe(self._probed(blank, up.connected_luns[0].up))
             except HostLost as error:  # the cell has been measured before
                 self._lost = error
                 return
@@ -628,10 +637,10 @@ class CellComposer(Composer):
     def _is_labs_own(self) -> bool:
         """In the lab's kernel in real time nobody else uses a session; in virtual time a program that is left
         out would change the run."""
-        return self.plan.traits.boots_one_kernel and not self.plan.setting.is_virtual
+        return self.plan.capabilities.boots_one_kernel and not self.plan.setting.is_virtual
 
-    def _connections(self, nexuses: tuple[Nexus, ...]) -> list[str]:
-        """What TCP says of each nexus; nothing in a run without probes."""
+    def _connections(self, connected_luns: tuple[ConnectedLun, ...]) -> list[str]:
+        """What TCP says of each connected LUN; nothing in a run without probes."""
         return [
             connections.look(
                 path.initiator,
@@ -642,7 +651,7 @@ class CellComposer(Composer):
             )
             if self.plan.probes
             else ""
-            for path in (nexus.path for nexus in nexuses)
+            for path in (connected_lun.path for connected_lun in connected_luns)
         ]
 
     def _sources_of_randomness(self, cell: Cell, job: Job) -> list[str]:
@@ -663,12 +672,12 @@ class CellComposer(Composer):
         """Check before each job that writes that a device of the user's is still the one that was named."""
         local = self._local
         host, storage = self.hosts.target, next(iter(self._storage), None)
-        if not up.nexuses and local is not None:
+        if not up.connected_luns and local is not None:
             host, storage = local.host, local.storage
         if not moves_write(job):
             return
-        if up.nexuses and (device := up.nexuses[0].device) is not None:
-            guard.recheck(up.nexuses[0].disk.host, device, ours=self._own_paths)
+        if up.connected_luns and (device := up.connected_luns[0].device) is not None:
+            guard.recheck(up.connected_luns[0].disk.host, device, ours=self._own_paths)
         elif storage is not None and storage.device is not None:
             is_unit = self.plan.storage.volume is not None
             guard.recheck(host, storage.device, ours=() if is_unit else None)
@@ -677,20 +686,24 @@ class CellComposer(Composer):
     def _charged(self, column: Column, job: Job) -> Iterator[None]:
         """Have each kernel charge what operations take in this cell, and nothing before and after it; without
         a program, because one more to start is another order in it. RequirementError if a kernel cannot."""
-        charges = self.plan.charges.get(column.label, {})
+        simulated_cpu_costs = self.plan.simulated_cpu_costs.get(column.label, {})
         hosts = (self.hosts.target, *self.hosts.initiators[: column.initiators])
         with contextlib.ExitStack() as stack:
             for host in {host.kernel: host for host in hosts if self.plan.setting.predicted_from}.values():
                 end = "target" if host is self.hosts.target else "initiator"
-                prices = charges.get(f"both {job.name}") or charges.get(f"{end} {job.name}") or ("none",)
+                costs = (
+                    simulated_cpu_costs.get(f"both {job.name}")
+                    or simulated_cpu_costs.get(f"{end} {job.name}")
+                    or ("none",)
+                )
                 try:
-                    host.write_secret(CHARGES, ",".join(map(str, prices)))
+                    host.write_secret(CHARGES, ",".join(map(str, costs)))
                 except (CommandFailed, OSError) as error:
                     raise RequirementError(
                         f"expected {CHARGES} for {column.label} in the {host.name}'s kernel: {error}",
-                        hint="plan it anew, with --priced and without --lab-kernel",
+                        hint="plan it anew, with --cpu-costs and without --lab-kernel",
                     ) from error
-                stack.callback(host.write_secret, CHARGES, ",".join("0" * len(prices)))
+                stack.callback(host.write_secret, CHARGES, ",".join("0" * len(costs)))
             try:
                 yield
             except HostLost:
@@ -701,10 +714,10 @@ class CellComposer(Composer):
         """Let fio do the workload on the column's disk, and add the result to the record."""
         plan, local = self.plan, self._local
         raw = self.folder.new_raw_folder(cell.key)
-        nexuses = up.nexuses
+        connected_luns = up.connected_luns
         # Of each attempt another one, because fio appends to a log that is there.
         name = f"{cell.key}.{next(self._attempts)}"
-        log = self.private / name if len(nexuses) < 2 and not plan.setting.is_virtual else None
+        log = self.private / name if len(connected_luns) < 2 and not plan.setting.is_virtual else None
 
         def job_on(device: str) -> str:
             return job_file(
@@ -727,10 +740,10 @@ class CellComposer(Composer):
         timeout_s = lasts_s + FIO_GRACE_S
         protected = bool(cell.column.protection)
         telemetry = Telemetry()
-        if plan.probes and nexuses:
+        if plan.probes and connected_luns:
             found, reason = None, self._no_round_trips(cell, record)
             if reason is None:
-                found, reason = echo.before_cell(nexuses[0].path, protected=protected)
+                found, reason = echo.before_cell(connected_luns[0].path, protected=protected)
             telemetry = Telemetry(
                 round_trips=found,
                 no_round_trips=reason,
@@ -739,7 +752,7 @@ class CellComposer(Composer):
         record = msgspec.structs.replace(record, started_unix_s=time.time())
         before = self._conditions.look() if self._conditions is not None else {}
         # Between its cells a session of the lab's moves nothing but a NOP now and then.
-        tcp_before = up.tcp if up.tcp and self._is_labs_own else self._connections(nexuses)
+        tcp_before = up.tcp if up.tcp and self._is_labs_own else self._connections(connected_luns)
         watching, counts = self._watch(), list[Counted]()
 
         @contextlib.contextmanager
@@ -750,13 +763,13 @@ class CellComposer(Composer):
                 yield
                 counts.append(count())
 
-        if nexuses:
+        if connected_luns:
             done = measure.over_lanes(
-                nexuses,
+                connected_luns,
                 job_on,
                 raw,
                 timeout_s=timeout_s,
-                apart=not plan.traits.shares_kernel,
+                apart=not plan.capabilities.shares_kernel,
                 is_brief=self._is_labs_own and lasts_s < wireless.INTERVAL_S,
                 program=program,
                 during=during(),
@@ -767,12 +780,14 @@ class CellComposer(Composer):
             with during():
                 done = measure.on_disk(local.host, job_on(path), raw, timeout_s=timeout_s, program=program)
         (counted,) = counts
-        tcp_after = up.tcp = self._connections(nexuses)
+        tcp_after = up.tcp = self._connections(connected_luns)
         done.warnings += (*conditions.saturated(counted.processors), *counted.warnings)
         if self._conditions is not None:
             done.warnings += conditions.changed(before, self._conditions.look())
         if log is not None and local is not None:
-            done.warnings += self._over_time(nexuses[0].path.initiator if nexuses else local.host, log, raw)
+            done.warnings += self._over_time(
+                connected_luns[0].path.initiator if connected_luns else local.host, log, raw
+            )
         if plan.probes:
             telemetry = msgspec.structs.replace(
                 telemetry,
@@ -780,10 +795,10 @@ class CellComposer(Composer):
                 interfaces=(*(use for part in done.parts for use in part.interfaces), *counted.interfaces),
                 tcp=tuple(
                     use
-                    for nexus, *looks in zip(nexuses, tcp_before, tcp_after, strict=True)
-                    if (use := connections.between(nexus.path.initiator.name, *looks)) is not None
+                    for connected_lun, *looks in zip(connected_luns, tcp_before, tcp_after, strict=True)
+                    if (use := connections.between(connected_lun.path.initiator.name, *looks)) is not None
                 ),
-                commands=self._commands(cell, nexuses),
+                commands=self._commands(cell, connected_luns),
                 lost_hops=dict(counted.lost_hops),
             )
         done.warnings += self._sources_of_randomness(cell, job)

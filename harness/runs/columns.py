@@ -21,7 +21,17 @@ from harness.observe import counters
 from harness.observe.hops import Hop
 from harness.observe.snmp import SnmpHop
 from harness.probes import emulation
-from harness.protection import as_found, bait, barrier, capture, kinds, overlay, proof, witness, xfrm
+from harness.protection import (
+    canary,
+    capture,
+    fail_closed,
+    kinds,
+    overlay,
+    pre_existing,
+    proof,
+    xfrm,
+    xfrm_listener,
+)
 from harness.protection.kind import ProtectionContext, ProtectionDriver, Underlay
 from harness.protection.layer import HEADER_BYTES, Layer
 from harness.results.events import Emit, Phase
@@ -63,7 +73,7 @@ class ColumnPath:
     path: links.LinkPath
     watched: tuple[proof.CapturedLayer, ...]
     agreed: dict[str, dict[str, str]] = field(default_factory=dict)
-    control: dict[str, bait.Control] = field(default_factory=dict)
+    control: dict[str, canary.Control] = field(default_factory=dict)
     wifi_path: wifi.WifiPath | None = None
 
     @property
@@ -134,7 +144,7 @@ class Columns:
         if self.plan.probes and not self.plan.setting.is_virtual and not number:
             self._calibrate(column.link, link)
         if column.protection and not link.sees_target:
-            return self._as_found(column, link, stack, raw)
+            return self._pre_existing(column, link, stack, raw)
         if not column.protection:
             if link.is_shared and link.sees_target:
                 self._clear(link, stack)
@@ -144,7 +154,7 @@ class Columns:
             return ColumnPath(link=link, path=link, watched=(watched,), wifi_path=wifi_path)
         return self._protected(column, link, wifi_path, stack, raw)
 
-    def _as_found(
+    def _pre_existing(
         self, column: Column, path: links.LinkPath, stack: contextlib.ExitStack, raw: Path
     ) -> ColumnPath:
         """Watch the protections that somebody else has set up on the way to a portal; nothing is changed, but
@@ -152,7 +162,7 @@ class Columns:
 
         CommandFailed if they are not those of the plan any more.
         """
-        if (reached := self.plan.storage.reached) is not None and reached.swanctl:
+        if (reached := self.plan.storage.black_box) is not None and reached.swanctl:
             host, journal, place = path.initiator, self.journal, self.private / f"ike-{path.index}"
             stack.enter_context(
                 kinds.connected(
@@ -164,7 +174,7 @@ class Columns:
                     log=self.folder / f"ike-{host.name}.log",
                 )
             )
-        way = as_found.way_to(path.initiator, path.target_address, path.port, path.initiator_iface)
+        way = pre_existing.way_to(path.initiator, path.target_address, path.port, path.initiator_iface)
         if way.names != column.protection or None in (step.below for step in way.steps):
             found = "; ".join(["+".join(way.names) or PROTECTION_OFF, *way.notes])
             raise CommandFailed(
@@ -222,18 +232,18 @@ class Columns:
         """Put a column's protections over a link, the outermost first, each over the one before."""
         path, mtu_bytes = link, link.profile.mtu_bytes
         up: list[tuple[Layer, capture.Capture]] = []
-        control: dict[str, bait.Control] = {}
+        control: dict[str, canary.Control] = {}
         for level, name in enumerate(column.protection):
             kind, folder = self._kinds[name], raw / name if level else raw
             folder.mkdir(exist_ok=True)
-            witnesses = stack.enter_context(witness.witnesses(path, folder))
-            underlay = Underlay(below=path, level=level, mtu_bytes=mtu_bytes, witnesses=witnesses, raw=folder)
+            listeners = stack.enter_context(xfrm_listener.listeners(path, folder))
+            underlay = Underlay(below=path, level=level, mtu_bytes=mtu_bytes, listeners=listeners, raw=folder)
             watching = stack.enter_context(
                 capture.capture(path, folder, kind.frames(underlay), protected=True)
             )
             # Within the transport's connections a segment that is none of them shows nothing.
-            shown = witness.CONVERSE if kinds.named(name).is_transports else witness.TRY_CONNECT
-            control[name] = self._close(path, watching, witnesses, stack, shown=shown, is_overlay=level > 0)
+            shown = xfrm_listener.CONVERSE if kinds.named(name).is_transports else xfrm_listener.TRY_CONNECT
+            control[name] = self._close(path, watching, listeners, stack, shown=shown, is_overlay=level > 0)
             layer = stack.enter_context(kind.protect(underlay))
             up.append((layer, watching))
             if layer.within is not path:
@@ -316,8 +326,8 @@ class Columns:
         plan, host, target = self.plan, self.hosts.initiators[number], self.hosts.target
         profile = plan.links[column.link]
         index = self._paths.index((column, number))
-        if plan.storage.reached is not None:
-            port = plan.storage.reached.port
+        if plan.storage.black_box is not None:
+            port = plan.storage.black_box.port
             return contextlib.nullcontext(interfaces.to_portal(host, profile, index=index, port=port))
         if profile.interface is not None:
             # All columns of an interface share its address, so each has a port, and policies separate them by
@@ -328,7 +338,7 @@ class Columns:
                 self.journal, host, target, profile, index=index, port=port, tag=plan.tag
             )
         place = self._place(host, profile, index)
-        if not plan.traits.shares_kernel:
+        if not plan.capabilities.shares_kernel:
             return trunk.bring_up(place, target, initiator_trunk="vec0", target_trunk=f"vec{number}")
         if profile.hops is not None:
             folders = paths.Folders(private=self.private / f"path-{index}", logs=logs)
@@ -339,29 +349,29 @@ class Columns:
         self,
         path: links.LinkPath,
         watching: capture.Capture,
-        witnesses: witness.Witnesses,
+        listeners: xfrm_listener.XfrmListeners,
         stack: contextlib.ExitStack,
         *,
         shown: int,
         is_overlay: bool,
-    ) -> bait.Control:
-        """Close the barrier, and test it with bait: before and behind it."""
+    ) -> canary.Control:
+        """Close the fail-closed policy, and test it with a canary: before and behind it."""
         near, far, port = path.initiator_address, path.target_address, path.port
         with contextlib.ExitStack() as meanwhile:
             if path.is_shared:
                 self._clear(path, meanwhile)
             if is_overlay:
                 meanwhile.enter_context(overlay.passing(self.journal, path))
-            seen = bait.show(watching, witnesses, shown)
+            seen = canary.show(watching, listeners, shown)
         stack.enter_context(
-            self.journal.hold(path.initiator, xfrm.IpsecBarrier("initiator", near, far, port))
+            self.journal.hold(path.initiator, xfrm.IpsecFailClosed("initiator", near, far, port))
         )
-        stack.enter_context(self.journal.hold(path.target, xfrm.IpsecBarrier("target", near, far, port)))
-        for host, connections in barrier.Connections.at_the_ends_of(path):
+        stack.enter_context(self.journal.hold(path.target, xfrm.IpsecFailClosed("target", near, far, port)))
+        for host, connections in fail_closed.Connections.at_the_ends_of(path):
             stack.enter_context(self.journal.hold(host, connections))
-        # Checked a last time while the barrier stands.
+        # Checked a last time while the fail-closed policy stands.
         stack.callback(watching.finish)
-        return bait.Control(seen_in_clear=seen, blocked=bait.stop(watching, witnesses))
+        return canary.Control(seen_in_clear=seen, blocked=canary.stop(watching, listeners))
 
     def _clear(self, path: links.LinkPath, stack: contextlib.ExitStack) -> None:
         """Keep the user's own IPsec off a path without protection."""

@@ -110,7 +110,7 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
 
         def reach(machine: Participant) -> Host:
             name = machine.name
-            if plan.traits.boots_kernels and machine.address.is_local:
+            if plan.capabilities.boots_kernels and machine.address.is_local:
                 return here(name)
             host = stack.enter_context(machine.reached(plan.run_id, folder.path / f"{name}.log"))
             removed, failed = host.recovered
@@ -125,15 +125,15 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
         named = participants.machines(machines.target, machines.initiators)
         initiators = tuple(reach(each) for each in named if each.role == "initiator")
         target = next((reach(each) for each in named if each.role == "target"), Unseen())
-        if plan.traits.has_machines:
+        if plan.capabilities.has_machines:
             from harness.testbeds import doctor  # here, because its import takes its time in the lab
 
             roles = dict.fromkeys(initiators, "initiator")
             seen = roles if isinstance(target, Unseen) else {**roles, target: "target"}
             of_each([*seen], lambda host: doctor.require(host, seen[host], plan))
         for initiator, link in itertools.product(initiators, plan.links.values()):
-            if plan.storage.reached is not None:
-                interfaces.to_portal(initiator, link, index=0, port=plan.storage.reached.port)
+            if plan.storage.black_box is not None:
+                interfaces.to_portal(initiator, link, index=0, port=plan.storage.black_box.port)
             elif link.interface is not None:
                 interfaces.check(initiator, target, link)
         yield Hosts(target=target, initiators=initiators, hops=between)
@@ -195,7 +195,7 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     with unread.noted():
         todo = schedule(plan, folder.load_records())
         probed = {record.key for record in folder.load_probes() if disturbance.is_final(record, plan)}
-    if not plan.traits.has_machines:
+    if not plan.capabilities.has_machines:
         speaks_pppoe = any(link.hops and link.hops.kind is HopKind.PPPOE for link in plan.links.values())
         more = [str(pppoe.CONFIGURATION)] if speaks_pppoe else []
         mount_private(*more, virtual_time=plan.setting.is_virtual)

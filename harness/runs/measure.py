@@ -27,7 +27,7 @@ from harness.storage.transport import Disk
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nexus:
+class ConnectedLun:
     """One initiator's connection to its LUN, up: its path, its session, its disk."""
 
     up: ColumnPath
@@ -92,7 +92,7 @@ def on_disk(
 
 
 def over_lanes(
-    nexuses: Sequence[Nexus],
+    connected_luns: Sequence[ConnectedLun],
     job: Callable[[str], str],
     raw: Path,
     *,
@@ -103,37 +103,43 @@ def over_lanes(
     during: contextlib.AbstractContextManager[object] | None = None,
     judge_previous: Callable[[list[str]], object] = lambda _reasons: None,
 ) -> Done:
-    """Run ``job(device)`` on each nexus's disk, all at once, and judge what each path carried.
+    """Run ``job(device)`` on each connected LUN's disk, all at once, and judge what each path carried.
 
     ``during`` is entered for as long as fio runs. ``judge_previous`` is called before that, with the reasons
-    against the previous measurement on these nexuses, from what was seen since. Initiators that are not
+    against the previous measurement on these connected LUNs, from what was seen since. Initiators that are not
     ``apart``, but in one kernel, share one fio, which begins all jobs at once. If a job ``is_brief``, it ends
     before a radio would be asked meanwhile. Raises CellInvalid if a disk is no longer the one of its session.
     """
-    for nexus in nexuses:
-        nexus.disk.check()
+    for connected_lun in connected_luns:
+        connected_lun.disk.check()
     with contextlib.ExitStack() as stack:
         watched = [
-            _Watched(nexus, raw / f"iw-{number}.txt", stack, is_brief=is_brief)
-            for number, nexus in enumerate(nexuses)
+            _Watched(connected_lun, raw / f"iw-{number}.txt", stack, is_brief=is_brief)
+            for number, connected_lun in enumerate(connected_luns)
         ]
-        late = [judge_late(nexus, [each.capture.look() for each in nexus.up.watched]) for nexus in nexuses]
+        late = [
+            judge_late(connected_lun, [each.capture.look() for each in connected_lun.up.watched])
+            for connected_lun in connected_luns
+        ]
         judge_previous(list(itertools.chain.from_iterable(late)))
         for each in watched:
             each.begin()
         with during or contextlib.nullcontext():
-            if apart and len(nexuses) > 1:
-                jobs_of = [(nexus.path.initiator, job(nexus.disk.device)) for nexus in nexuses]
+            if apart and len(connected_luns) > 1:
+                jobs_of = [
+                    (connected_lun.path.initiator, job(connected_lun.disk.device))
+                    for connected_lun in connected_luns
+                ]
                 done = distributed.run_distributed(jobs_of, folder=raw, timeout_s=timeout_s)
             else:
-                jobs = [job(nexus.disk.device) for nexus in nexuses]
+                jobs = [job(connected_lun.disk.device) for connected_lun in connected_luns]
                 done = on_disk(
-                    nexuses[0].path.initiator,
+                    connected_luns[0].path.initiator,
                     jobfile.together(jobs) if len(jobs) > 1 else jobs[0],
                     raw,
                     timeout_s=timeout_s,
                     program=program,
-                    initiators=[nexus.path.initiator.name for nexus in nexuses],
+                    initiators=[connected_lun.path.initiator.name for connected_lun in connected_luns],
                 )
         for each in watched:
             each.end()
@@ -145,37 +151,41 @@ def over_lanes(
 
 
 class _Watched:
-    """What a nexus carries during a measurement: its captures, counters and, on the air, frames and states of
+    """What a connected LUN carries during a measurement: its captures, counters and, on the air, frames and states of
     the association, which go to the file ``log``. ``stack`` ends when nothing more is to be seen."""
 
-    def __init__(self, nexus: Nexus, log: Path, stack: contextlib.ExitStack, *, is_brief: bool) -> None:
-        self._nexus, link = nexus, nexus.link
+    def __init__(
+        self, connected_lun: ConnectedLun, log: Path, stack: contextlib.ExitStack, *, is_brief: bool
+    ) -> None:
+        self._connected_lun, link = connected_lun, connected_lun.link
         self._association = (
             stack.enter_context(wireless.watch(link.initiator, link.initiator_iface, log, is_brief=is_brief))
-            if nexus.is_wireless
+            if connected_lun.is_wireless
             else None
         )
         self._airs = (
-            stack.enter_context(wifi.proved(nexus.up.wifi_path)) if nexus.up.wifi_path is not None else []
+            stack.enter_context(wifi.proved(connected_lun.up.wifi_path))
+            if connected_lun.up.wifi_path is not None
+            else []
         )
 
     def begin(self) -> None:
         """Read the counters of each protection, the outermost first."""
-        self._before = [proof.snapshot(each, begins=True) for each in self._nexus.up.watched]
+        self._before = [proof.snapshot(each, begins=True) for each in self._connected_lun.up.watched]
 
     def end(self) -> None:
         """Read them again."""
-        self._after = [proof.snapshot(each, begins=False) for each in self._nexus.up.watched]
+        self._after = [proof.snapshot(each, begins=False) for each in self._connected_lun.up.watched]
 
     def collect(self) -> None:
         """Take the frames of each protection that its capture saw meanwhile."""
-        between = zip(self._nexus.up.watched, self._before, self._after, strict=True)
+        between = zip(self._connected_lun.up.watched, self._before, self._after, strict=True)
         self._seen = [proof.collect(*each) for each in between]
 
     def judge(self, part: InitiatorResult) -> None:
         """Add to a part what proves that its bytes took their path, and what does not."""
         proofs = []
-        between = zip(self._nexus.up.watched, self._before, self._after, self._seen, strict=True)
+        between = zip(self._connected_lun.up.watched, self._before, self._after, self._seen, strict=True)
         for each in between:
             judged, failures = proof.judge(
                 *each,
@@ -185,10 +195,10 @@ class _Watched:
             proofs.append(judged)
             part.reasons += failures
         part.proof = proof.of_all(proofs)
-        part.interfaces = proof.interfaces(self._nexus.link, self._before[0], self._after[0])
+        part.interfaces = proof.interfaces(self._connected_lun.link, self._before[0], self._after[0])
         for air in self._airs:
             moved = sum(io.bytes for io in (part.read, part.write) if io is not None)
-            part.reasons += wifi.judge(air, moved, self._nexus.link.profile.mtu_bytes)
+            part.reasons += wifi.judge(air, moved, self._connected_lun.link.profile.mtu_bytes)
             part.proof = msgspec.structs.replace(part.proof, air=air)
         if self._association is not None:
             part.wifi = tuple(self._association())
@@ -197,12 +207,12 @@ class _Watched:
             part.warnings += doubts
 
 
-def judge_late(nexus: Nexus, looks: Iterable[Sequence[Seen]]) -> list[str]:
-    """Reasons against a cell from what the nexus's captures have seen since it was judged.
+def judge_late(connected_lun: ConnectedLun, looks: Iterable[Sequence[Seen]]) -> list[str]:
+    """Reasons against a cell from what the connected LUN's captures have seen since it was judged.
 
     Only a protection has to hold for so long.
     """
-    if not nexus.is_protected:
+    if not connected_lun.is_protected:
         return []
     found = list(itertools.chain.from_iterable(looks))
     count = sum(seen.cleartext for seen in found)

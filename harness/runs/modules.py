@@ -34,7 +34,7 @@ def of(plan: Plan) -> dict[str, list[str]]:
         plan.storage.backing.kind is BackingKind.RAMDISK or plan.storage.backing.path is None
     )
     of_links: tuple[tuple[bool, Iterable[str]], ...] = (
-        (is_emulated, links.MODULES if plan.traits.shares_kernel else trunk.MODULES),
+        (is_emulated, links.MODULES if plan.capabilities.shares_kernel else trunk.MODULES),
         (any(link.duplex is Duplex.HALF for link in shaped), links.HALF_DUPLEX_MODULES),
         (bool(shaped), kinds.loaded_first(plan)),
         (bool(shaped) and plan.speaks_ipv6, links.IPV6_MODULES),
@@ -43,5 +43,5 @@ def of(plan: Plan) -> dict[str, list[str]]:
     )
     names = list(dict.fromkeys(name for is_needed, these in of_links if is_needed for name in these))
     # Each kernel of the lab's several has the ramdisk.
-    needs_ramdisk = has_own_ramdisk and not plan.probing and not plan.traits.boots_kernels
+    needs_ramdisk = has_own_ramdisk and not plan.probing and not plan.capabilities.boots_kernels
     return {"initiator": names, "target": [*names, *(backing.MODULES if needs_ramdisk else ())]}

@@ -23,7 +23,7 @@ class Patience:
         self._emit = emit
         self._left_s = PATIENCE_S
 
-    def await_calm(self) -> bool:
+    def wait_for_idle(self) -> bool:
         """Wait until other programs leave room for a measurement; False if the patience ends first."""
         is_reported = False
         while self._left_s > 0:

@@ -65,7 +65,7 @@ class Prober(Composer):
             columns = stack.enter_context(contextlib.ExitStack())
             left = self._make_all(todo, columns)
             for _ in range(self.plan.retries):
-                if left and self._patience.await_calm():
+                if left and self._patience.wait_for_idle():
                     left = self._make_all(left, columns)
             self.emit(TAKING_DOWN)
 

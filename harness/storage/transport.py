@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from harness.hosts import Host
 from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.journal import Journal, Resource
-from harness.model import BackingKind, ReachedTarget
+from harness.model import BackingKind, BlackBoxTarget
 from harness.model.errors import CellInvalid, CommandFailed
 from harness.storage.chap import Secrets
 from harness.storage.untouched import UdevRule
@@ -79,12 +79,12 @@ class Sides:
     initiators: tuple[Host, ...]
     luns: tuple[Lun, ...]
     logs: Path
-    reached: ReachedTarget | None = None
+    black_box: BlackBoxTarget | None = None
     secrets: Secrets | None = field(default=None, repr=False)
 
     def udev_rule(self, name: str, match: str) -> UdevRule:
         """Keeps the initiator's machine from disks that are measured: see ``untouched``."""
-        return UdevRule(name, match, is_own=self.reached is None)
+        return UdevRule(name, match, is_own=self.black_box is None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,10 +124,10 @@ class Expected(NamedTuple):
     """The file says more: a page of SCSI, with a header."""
 
 
-def unwritten(sysfs: str, reached: ReachedTarget) -> tuple[Expected, ...]:
-    """Of the disk of a target that is only reached: it is the one that was planned with, and its kernel
+def unwritten(sysfs: str, portal: BlackBoxTarget) -> tuple[Expected, ...]:
+    """Of the disk of a black-box target: it is the one that was planned with, and its kernel
     refuses writes."""
-    identity = (Expected("identity", f"{sysfs}/{file}", reached.wwid) for file in reached.identified_by)
+    identity = (Expected("identity", f"{sysfs}/{file}", portal.wwid) for file in portal.identified_by)
     return (Expected("read-only mark", f"{sysfs}/ro", "1"), *identity)
 
 
@@ -236,8 +236,8 @@ class Shared(abc.ABC):
 
     @contextlib.contextmanager
     def attach(self, wanted: Export) -> Iterator[Session]:
-        """Both; of a target that is only reached, the second."""
-        exported = contextlib.nullcontext() if self.sides.reached else self.export(wanted)
+        """Both; of a black-box target, the second."""
+        exported = contextlib.nullcontext() if self.sides.black_box else self.export(wanted)
         with exported, self.connect(wanted) as session:
             yield session
 

@@ -32,7 +32,7 @@ from harness.model import (
 from harness.model.choices import Choice
 from harness.model.errors import lacks_package
 from harness.model.escape import for_csv, in_ascii, printable
-from harness.model.telemetry import OBSERVED, Observed, Others, Unit
+from harness.model.telemetry import OBSERVED, BackgroundLoad, Observed, Unit
 from harness.results import machine
 from harness.results.axes import AXES, workloads
 from harness.results.columns import workload_of
@@ -77,7 +77,7 @@ class ExportLine(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.plan.links.get(self.record.column.link) if self.plan is not None else None
 
     @functools.cached_property
-    def others(self) -> Others | None:
+    def others(self) -> BackgroundLoad | None:
         """What other programs took at the end that they disturbed most."""
         return disturbance.worst(self.record)
 

@@ -319,8 +319,8 @@ def origins(context: Context) -> Iterable[str]:
         yield f"Warning: a file of the user's took the place of a shipped one: {text}."
     if lists := [setting.predicted_from for setting in sorted(by_setting) if setting.predicted_from]:
         yield (
-            "Predicted, not measured: in virtual time in which a processor's work takes what a price list "
-            f"says ({', '.join(lists)}); see docs/prices.md for what it leaves out."
+            "Predicted, not measured: in virtual time in which a processor's work takes what a CPU cost file "
+            f"says ({', '.join(lists)}); see docs/cpu-costs.md for what it leaves out."
         )
     if any(setting.is_virtual and not setting.predicted_from for setting in by_setting):
         yield (

@@ -19,15 +19,15 @@ from harness.analysis import sanity
 from harness.hosts import PRIVATE, Host, programs
 from harness.hosts.journal import Journal
 from harness.hosts.unseen import Unseen
-from harness.model import AttachedVolume, BackingKind, LinkProfile, ReachedTarget, addresses, temporary
+from harness.model import AttachedVolume, BackingKind, BlackBoxTarget, LinkProfile, addresses, temporary
 from harness.model.errors import HarnessError, RequirementError, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_size
 from harness.network import interfaces
 from harness.parse.hosts import PortalAddress
 from harness.parse.profiles import DEFAULT_PROPOSAL
-from harness.protection import as_found, kinds
-from harness.protection.as_found import FoundWay
+from harness.protection import kinds, pre_existing
+from harness.protection.pre_existing import FoundProtection
 from harness.storage import attached, chap, guard, reservations, transports
 from harness.storage.transport import SECTOR_BYTES, Export, Lun, NoAnswer, Shared, Sides
 from harness.testbeds import doctor, participants
@@ -46,7 +46,7 @@ class FoundUnit:
     """A logical unit behind a portal: what the initiator's kernel says of it, and by which of its interfaces
     the portal is reached. ``rate_bit_s`` is that interface's, None unless it is an Ethernet card."""
 
-    portal: ReachedTarget
+    portal: BlackBoxTarget
     iface: str
     size_bytes: int
     title: str
@@ -91,7 +91,7 @@ def look(
         for module in transport.initiator_modules:
             host.run(["modprobe", *module.split()])
         address, port = _resolved(host, asked.host), asked.port or transport.port
-        portal = ReachedTarget(
+        portal = BlackBoxTarget(
             transport=asked.transport,
             typed=asked.typed,
             address=address,
@@ -119,7 +119,7 @@ def look(
             initiators=(host,),
             luns=(),
             logs=folder,
-            reached=portal,
+            black_box=portal,
             secrets=chap.known(),
         )
         try:
@@ -190,10 +190,10 @@ def _connected(
         yield
         return
     for address, port, iface in ends:
-        if _has_ipsec(as_found.way_to(host, address, port, iface)):
+        if _has_ipsec(pre_existing.way_to(host, address, port, iface)):
             raise RequirementError(
                 f"IPsec protects the way to {addresses.at_port(address, port)} already",
-                hint="measure that with --protect as-found, or take it down first",
+                hint="measure that with --protect pre-existing, or take it down first",
             )
     place, log = PRIVATE / "ike-look", folder / "ike.log"
     journal = Journal(folder / "connection.jsonl")
@@ -201,13 +201,13 @@ def _connected(
         yield
 
 
-def _has_ipsec(way: FoundWay) -> bool:
+def _has_ipsec(way: FoundProtection) -> bool:
     return any(step.found.proposal is not None for step in way.steps)
 
 
 def ways(
     initiator: str, links: Mapping[str, tuple[str, str]], port: int, *, swanctl: str = ""
-) -> dict[str, FoundWay]:
+) -> dict[str, FoundProtection]:
     """What protects the way of each link to a portal, by the link's name; of each the portal's address, and
     the interface of the initiator. With ``swanctl`` that connection of the user's does.
 
@@ -215,7 +215,7 @@ def ways(
     """
     ends = [(address, port, iface) for address, iface in links.values()]
     with _reached(initiator, "--portal") as (host, folder), _connected(host, folder, swanctl, ends):
-        found = {name: as_found.way_to(host, *end) for name, end in zip(links, ends, strict=True)}
+        found = {name: pre_existing.way_to(host, *end) for name, end in zip(links, ends, strict=True)}
     for name, way in found.items():
         if swanctl and not _has_ipsec(way):
             at = addresses.at_port(links[name][0], port)
@@ -238,11 +238,11 @@ def ways(
 
 
 def _look(
-    up: Shared, portal: ReachedTarget, wanted: Export, host: Host, *, lun: int | None, iface: str | None
+    up: Shared, portal: BlackBoxTarget, wanted: Export, host: Host, *, lun: int | None, iface: str | None
 ) -> FoundUnit:
     if not portal.name:
         portal = msgspec.structs.replace(portal, name=_only(up.discover(wanted), portal))
-    up = replace(up, sides=replace(up.sides, reached=portal))
+    up = replace(up, sides=replace(up.sides, black_box=portal))
     with up.connection(wanted):
         found = up.luns(wanted)
         unit = _unit(found["luns"], lun, portal)
@@ -270,11 +270,11 @@ def _look(
             )
         ),
         device=msgspec.structs.replace(on_it, reserved=held.in_use),
-        rate_bit_s=sanity.as_found(bare, [interfaces.describe(host, iface)]).rate_bit_s,
+        rate_bit_s=sanity.pre_existing(bare, [interfaces.describe(host, iface)]).rate_bit_s,
     )
 
 
-def _only(targets: Mapping[str, Sequence[str]], portal: ReachedTarget) -> str:
+def _only(targets: Mapping[str, Sequence[str]], portal: BlackBoxTarget) -> str:
     """The target's name, if there is one alone."""
     if len(targets) == 1:
         return next(iter(targets))
@@ -285,7 +285,7 @@ def _only(targets: Mapping[str, Sequence[str]], portal: ReachedTarget) -> str:
     raise UsageError(f"expected one target at {portal.typed}, found {len(targets)}: {names}", hint=hint)
 
 
-def _unit(units: Sequence[dict[str, Any]], lun: int | None, portal: ReachedTarget) -> dict[str, Any]:
+def _unit(units: Sequence[dict[str, Any]], lun: int | None, portal: BlackBoxTarget) -> dict[str, Any]:
     """The logical unit that is meant."""
     found = [unit for unit in units if lun is None or unit["lun"] == lun]
     if len(found) == 1:

@@ -37,7 +37,7 @@ from harness.results.store import RunFolder
 from harness.storage import chap, transports
 from harness.testbeds import entry_points
 from harness.testbeds.heartbeat import HEARTBEAT
-from harness.testbeds.lab import apart, boot, persistent
+from harness.testbeds.lab import boot, per_host, persistent
 from harness.testbeds.lab.kernels import ciphers, kernel
 
 AUTO = "auto"
@@ -68,7 +68,7 @@ def choose(wanted: str) -> TestbedKind:
 
 def require_rights(plan: Plan) -> None:
     """Refuse what this user may not do, before anything is made."""
-    if plan.traits.is_users_kernel and os.geteuid() != 0:
+    if plan.capabilities.is_users_kernel and os.geteuid() != 0:
         raise RequirementError(
             "the testbed `host` uses this machine's own kernel, which needs root",
             hint="use the default testbed, the lab, which needs none",
@@ -89,7 +89,7 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
     begin = console.stat().st_size if console.exists() else 0
     pulse = Pulse(folder) if plan.setting.is_virtual else None
     starting: contextlib.AbstractContextManager[Process]
-    if plan.traits.boots_kernels:
+    if plan.capabilities.boots_kernels:
         kept, reason = _persistent_lab(plan, folder, journal_folder)
         if reason:
             yield Phase(f"booting a lab for this run: the persistent one cannot be used, because {reason}")
@@ -141,7 +141,7 @@ def _leaks_after(last_words: list[Event], plan: Plan) -> list[str]:
     for event in last_words:
         if isinstance(event, Ended):
             return list(event.leaks)
-    if not plan.traits.has_machines:
+    if not plan.capabilities.has_machines:
         return []
     return ["what was up on the machines; they take it down by themselves within half a minute"]
 
@@ -202,7 +202,7 @@ def room_bytes(plan: Plan) -> int:
     return storage_bytes + max(0, layers - boot.BASE_LAYERS) * boot.LAYER_BYTES
 
 
-def _persistent_lab(plan: Plan, folder: Path, state: Path) -> tuple[persistent.Kept | None, str]:
+def _persistent_lab(plan: Plan, folder: Path, state: Path) -> tuple[persistent.LabState | None, str]:
     """The lab that is up, if a run can use it; if not, why, as ``… because REASON``.
 
     No reason if none is up.
@@ -212,7 +212,7 @@ def _persistent_lab(plan: Plan, folder: Path, state: Path) -> tuple[persistent.K
             return None, ""
         if plan.setting.is_virtual:
             return None, "time is real"
-        if not plan.traits.shares_kernel:
+        if not plan.capabilities.shares_kernel:
             return None, "there is only one kernel"
         name = plan.setting.lab_kernel or LabKernel.DEBIAN
         needs = persistent.terms(name, _kernel(plan), room_bytes(plan), folder.parent)
@@ -227,7 +227,7 @@ def _persistent_lab(plan: Plan, folder: Path, state: Path) -> tuple[persistent.K
 
 
 @contextlib.contextmanager
-def _in_persistent_lab(kept: persistent.Kept, folder: Path, journal_folder: Path) -> Iterator[Process]:
+def _in_persistent_lab(kept: persistent.LabState, folder: Path, journal_folder: Path) -> Iterator[Process]:
     """Its daemon has the journal."""
     found = {"up_s": round(kept.up_s, 1), "runs_before": kept.runs}
     with persistent.run(journal_folder, folder, kept) as run:
@@ -271,7 +271,7 @@ def _in_lab(plan: Plan, folder: Path, console: Path, journal: Journal) -> Iterat
     if plan.machines is not None:
         mtu_bytes = max((link.mtu_bytes for link in plan.links.values()), default=1500)
         count = len(plan.machines.initiators)
-        boots = functools.partial(apart.booted, initiators=count, mtu_bytes=mtu_bytes)
+        boots = functools.partial(per_host.booted, initiators=count, mtu_bytes=mtu_bytes)
     booting = boots(
         command,
         journal=journal,
@@ -323,7 +323,7 @@ def _unwinding(plan: Plan, folder: Path, console: Path, journal_folder: Path) ->
     has to end early. It keeps a journal of its own; with machines, so do their agents."""
     inner = journal_folder / f"journal-{folder.name}{INSIDE}.jsonl"
     command = entry_points.command(entry_points.EXECUTOR, "run", str(folder), str(inner))
-    if plan.traits.is_users_kernel:
+    if plan.capabilities.is_users_kernel:
         # A process namespace, so that a SIGKILL also ends the daemons; what stays in the kernel is in the
         # journal. Other users of the machine are seen in its own procfs, which is kept.
         keep = 'mkdir -p "$0" && mount --bind /proc "$0" && exec "$@"'

@@ -34,7 +34,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     **{f"export to {name}": ("export", "RUN", "--to", name) for name in ("csv", "jsonl")},
     "compare": ("compare", "RUN", "GOOD"),
     "resume": ("run", "--resume", "./RUN", "--plan"),
-    "price": ("price", "RUN"),
+    "cpu-cost": ("cpu-cost", "RUN"),
     "share": ("share", "RUN", "--list"),
 }
 

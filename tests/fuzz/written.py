@@ -1,4 +1,4 @@
-"""Files that a user writes, each given to the commands that read it: price lists, figures of others, and
+"""Files that a user writes, each given to the commands that read it: CPU cost files, figures of others, and
 settings, with the environment variables that say where these are."""
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from tests.fuzz.driver import Case, several
 from tests.fuzz.folders import a_run
 from tests.fuzz.mutate import NUMBERS, TEXTS, rewrite
 
-PRICED = ("--link", "wired", "--workload", "rand-read-4k", "--workload", "seq-write-256k")
+COSTED = ("--link", "wired", "--workload", "rand-read-4k", "--workload", "seq-write-256k")
 VIRTUAL = ("run", "--virtual-time", "--lab-kernel", "own", "--link", "wired", "--plan")
 OF_LISTS: tuple[tuple[str, ...], ...] = (
-    ("predict", "--machine", "own.toml", *PRICED),
-    ("predict", "--machine", "own.toml", *PRICED, "--protect", "both", "--protect", "wireguard,macsec"),
-    ("predict", "--machine", "own.toml", *PRICED, "--format", "json"),
-    ("predict", "--machine", "own.toml", *PRICED, "--what-if", "2x"),
-    ("predict", "--machine", "own.toml", *PRICED, "--transport", "nvme-tcp", "--block", "4K,1M"),
-    ("predict", "--machine", "lab-debian", "--initiator-machine", "own.toml", *PRICED),
-    ("price", "own.toml", f"{data_folder()}/profiles/prices/lab-debian.toml"),
-    ("price", f"{data_folder()}/profiles/prices/lab-own.toml", "own.toml"),
-    (*VIRTUAL, "--priced", "own.toml"),
+    ("predict", "--machine", "own.toml", *COSTED),
+    ("predict", "--machine", "own.toml", *COSTED, "--protect", "both", "--protect", "wireguard,macsec"),
+    ("predict", "--machine", "own.toml", *COSTED, "--format", "json"),
+    ("predict", "--machine", "own.toml", *COSTED, "--what-if", "2x"),
+    ("predict", "--machine", "own.toml", *COSTED, "--transport", "nvme-tcp", "--block", "4K,1M"),
+    ("predict", "--machine", "lab-debian", "--initiator-machine", "own.toml", *COSTED),
+    ("cpu-cost", "own.toml", f"{data_folder()}/profiles/cpu-costs/lab-debian.toml"),
+    ("cpu-cost", f"{data_folder()}/profiles/cpu-costs/lab-own.toml", "own.toml"),
+    (*VIRTUAL, "--cpu-costs", "own.toml"),
 )
 OF_FIGURES: tuple[tuple[str, ...], ...] = (
     ("explain", "--figures", "own.toml"),
@@ -39,7 +39,7 @@ OF_SETTINGS: Mapping[str, tuple[str, str, tuple[tuple[str, ...], ...]]] = {
     "links": ("profiles/links/*.toml", "links", ((*RUN_PLAN, "--link", "NAME"), ("table", "RUN"))),
     "proposals": ("ipsec/*.toml", "ipsec", ((*RUN_PLAN, "--link", "wired", "--ipsec", "NAME"),)),
     "disks": ("profiles/disks/*.toml", "disks", ((*VIRTUAL, "--disk", "NAME"),)),
-    "prices": ("profiles/prices/*.toml", "prices", (("predict", "--machine", "NAME", *PRICED),)),
+    "prices": ("profiles/cpu-costs/*.toml", "prices", (("predict", "--machine", "NAME", *COSTED),)),
     "jobs": ("profiles/*.fio", "profiles", ((*RUN_PLAN, "--profile", "NAME"),)),
     "probes": ("profiles/probes/*.toml", "probes", (("probe", "--plan", "--profile", "NAME"),)),
 }
@@ -71,8 +71,8 @@ class Variable:
 
 
 @cache
-def price_lists() -> dict[str, Sample]:
-    files = sorted(data_folder().glob("profiles/prices/*.toml"))
+def cpu_costs() -> dict[str, Sample]:
+    files = sorted(data_folder().glob("profiles/cpu-costs/*.toml"))
     return dict(_given(files, OF_LISTS))
 
 
@@ -152,7 +152,7 @@ class Written:
 
 
 EACH = (
-    Written("prices", price_lists),
+    Written("prices", cpu_costs),
     Written("figures", figures),
     Written("settings", settings, setting),
 )

@@ -31,7 +31,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "table of all": ("table", "."),
     "resume": ("run", "--resume", "RUN", "--plan"),
     "share": ("share", "RUN", "--to", "again.zip"),
-    "price": ("price", "RUN"),
+    "cpu-cost": ("cpu-cost", "RUN"),
     "parse": ("parse", "fio", "RUN"),
 }
 

@@ -29,7 +29,7 @@ def test_after_a_kill_at_any_moment_clean_restores_everything(moments: tuple[str
 
 
 def test_ipsec_fails_closed() -> None:
-    run_inside("inside.fails_closed", "barrier")
+    run_inside("inside.fails_closed", "policy")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ STAYS_UP = "debian"
 RANDOM = ("--workload", "rand-read-4k", "--size", "16M", "--link", "wired")
 
 
-def require_apart(record: Record) -> None:
+def require_per_host(record: Record) -> None:
     """Each initiator has moved bytes of its own, which its own proof covers."""
     assert len(record.clients) == (record.column.initiators if record.column.initiators > 1 else 0)
     for part in record.clients:
@@ -31,7 +31,7 @@ def test_three_initiators_on_debian_s_kernel(tmp_path: Path) -> None:
     well(found.done)
     assert sorted(record.column.initiators for record in found.records.values()) == [1, 1, 2, 2, 3, 3]
     for record in found.records.values():
-        require_apart(record)
+        require_per_host(record)
 
 
 @pytest.mark.lab
@@ -60,7 +60,7 @@ def test_initiators_share_one_modelled_disk(
     well(found.done)
     total = {}
     for record in found.records.values():
-        require_apart(record)
+        require_per_host(record)
         assert record.read is not None
         each = [part.read.bytes_per_s for part in record.clients if part.read is not None]
         assert not each or fairness(each) > 0.9

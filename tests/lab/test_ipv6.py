@@ -66,8 +66,8 @@ def test_tunnels_and_hops(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_kernels_apart(tmp_path: Path) -> None:
-    words = ("--ip", "6", "--kernels", "apart", "--link", "wired", "--ipsec", "both")
+def test_kernels_per_host(tmp_path: Path) -> None:
+    words = ("--ip", "6", "--kernels", "per-host", "--link", "wired", "--ipsec", "both")
     measured = measure(tmp_path, *words, *WRITES)
     columns = ("wired-ip6", "wired-ip6+aes128gcm16")
     assert_proved(measured, *(f"{column}.seq-write-256k.r1" for column in columns))

@@ -43,7 +43,7 @@ def results(tmp_path: Path) -> Iterator[Path]:
     assert scratch_folders() <= before
 
 
-def up() -> persistent.Kept:
+def up() -> persistent.LabState:
     """What is kept up."""
     found = persistent.ask(state_folder())
     assert found is not None

@@ -32,9 +32,9 @@ def test_it_measures_where_the_curve_bends(tmp_path: Path) -> None:
     words = ("--depth", "3,16", "--block", "8K,32K", "--runtime", "0.2s", "--repeats", "1", "--no-probes")
     well(harness("run", *HOW, *words, "--results", str(tmp_path / "grid")))
     truth = RunFolder(only_run(tmp_path / "grid")).load_records()
-    foretold = {place[1]: estimate for place, estimate in curve.estimates.items()}
+    forecast = {place[1]: estimate for place, estimate in curve.estimates.items()}
     checked = [
-        (foretold[r.workload.name], throughput_bytes_s(r)) for r in truth if r.workload.name in foretold
+        (forecast[r.workload.name], throughput_bytes_s(r)) for r in truth if r.workload.name in forecast
     ]
     assert checked
     errors = [abs(estimate.value / rate - 1) for estimate, rate in checked]

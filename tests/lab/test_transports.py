@@ -123,7 +123,7 @@ def test_several_initiators_with_kernels_of_their_own_each_get_a_disk(
 ) -> None:
     found = measure(
         tmp_path,
-        *("--lab-kernel=own", "--kernels=apart", "--lab-initiators=2", "--link=wired", "--protect=off"),
+        *("--lab-kernel=own", "--kernels=per-host", "--lab-initiators=2", "--link=wired", "--protect=off"),
         *(f"--transport={transport}", "--workload=rand-read-4k", *words),
     )
     records = found.ok(*(f"wired.{transport}{several}.rand-read-4k.r1" for several in ("", ".x2")))

@@ -41,7 +41,7 @@ READERS = ("explain", "report", "table", "documents")
 
 EVERYTHING = (
     *("tests/conftest.py", "tests/flat.py", "tox.ini", ".ci/*", "packages*.txt", "pyproject.toml"),
-    *("tests/lab/__init__.py", "tests/lab/apart.sh", "tests/lab/conftest.py", "tests/lab/cli.py"),
+    *("tests/lab/__init__.py", "tests/lab/isolated.sh", "tests/lab/conftest.py", "tests/lab/cli.py"),
     "harness/testbeds/lab/boot/*",
 )
 """What every module stands on (fnmatch(3), where * matches / too)."""
@@ -61,18 +61,18 @@ BY_NAME: Mapping[str, str] = {
     "harness/protection/mka.py": "mka",
     "harness/protection/tls.py": "tls",
     "harness/protection/tunnel.py": "portal found_protections openvpn",
-    "harness/protection/as_found.py": "portal as-found",
-    "harness/protection/ipsec/found.py": "portal as-found",
+    "harness/protection/as_found.py": "portal pre-existing",
+    "harness/protection/ipsec/found.py": "portal pre-existing",
     "harness/protection/ipsec/offload.py": "aes128gcm16-gso gso",
     "harness/network/wifi.py": "wifi radio radios",
     "harness/network/paths/*": "switched pppoe openflow",
     "harness/network/interfaces.py": "interface interfaces nic0 target ssh",
-    "harness/probes/*": "probe probes price",
+    "harness/probes/*": "probe probes CPU cost",
     "harness/observe/snmp.py": "snmp",
     "harness/observe/hops.py": "hop",
     "harness/testbeds/portals.py": "portal",
     "harness/testbeds/doctor.py": "doctor",
-    "harness/testbeds/lab/apart/*": "apart kernels-apart APART",
+    "harness/testbeds/lab/per_host/*": "apart kernels-apart APART",
     "harness/testbeds/lab/persistent/*": "STAYS_UP persistent lab-daemon",
     "harness/testbeds/lab/kernels/*": "own_kernel",
     "harness/runs/distributed.py": "initiators lab-initiators",
@@ -81,8 +81,8 @@ BY_NAME: Mapping[str, str] = {
     "harness/planning/knee.py": "knee",
     "harness/planning/sweep.py": "sweep",
     "harness/planning/forecasts.py": "forecasts try",
-    "harness/planning/price.py": "price",
-    "harness/planning/charges.py": "priced",
+    "harness/planning/cpu_costs.py": "price",
+    "harness/planning/simulated_cpu_costs.py": "priced",
 }
 """What a run has only if it is asked for, and the words with which it is."""
 
@@ -120,7 +120,7 @@ class Reach:
         self.graph = grimp.build_graph(*PACKAGES, cache_dir=None)
         # What `import harness` loads only when a program uses it.
         self.graph.remove_import(importer="harness", imported="harness.api")
-        # The same of what plans by results: prices, forecasts.
+        # The same of what plans by results: CPU costs, forecasts.
         for importer in self._rooms((*IN_A_RUN, "planning")):
             for imported in self.graph.find_modules_directly_imported_by(importer):
                 if imported.startswith(tuple(f"harness.{room}" for room in READERS)):
@@ -209,8 +209,8 @@ class Reach:
         own = (name for name in self._sources(module) if name not in ("tests.lab.cli", "tests.flat"))
         return {word for name in own for word in re.findall(r"\w[\w-]*", text_of(name).replace("--", " "))}
 
-    def _rooms(self, rooms: Iterable[str]) -> list[str]:
-        starts = tuple(f"harness.{room}" for room in rooms)
+    def _rooms(self, packages: Iterable[str]) -> list[str]:
+        starts = tuple(f"harness.{room}" for room in packages)
         return [name for name in self.graph.modules if name.startswith(starts)]
 
     def _closure(self, roots: Iterable[str], without: tuple[str, ...] = ()) -> set[str]:
@@ -320,10 +320,10 @@ def to_run(green: Green, now_s: float | None = None) -> tuple[dict[str, str], st
 def only_room(changed: Iterable[str]) -> str | None:
     """The room of harness/ in which alone files have changed; None if all stand on what has."""
     changed = [*changed]
-    rooms = {path.split("/")[1] for path in changed if path.startswith("harness/")}
-    rooms = {"" if room.endswith(".py") else room for room in rooms}
+    packages = {path.split("/")[1] for path in changed if path.startswith("harness/")}
+    packages = {"" if room.endswith(".py") else room for room in packages}
     is_wide = any(fnmatch.fnmatchcase(path, pattern) for path in changed for pattern in EVERYTHING)
-    return None if is_wide or len(rooms) != 1 or rooms & {"", *WIDE} else rooms.pop()
+    return None if is_wide or len(packages) != 1 or packages & {"", *WIDE} else packages.pop()
 
 
 def in_time(modules: Iterable[str], seconds: Mapping[str, Mapping[str, float]]) -> set[str]:

@@ -34,7 +34,9 @@ def lacking(suite: str, hardware: Hardware) -> str:
         return f"{error.message}; {error.hint}"
     if not Path("/dev/net/tun").exists():
         return "no /dev/net/tun, by which the machines are plugged in (modprobe tun)"
-    apart = "a network namespace of its own: sh tests/lab/apart.sh FOLDER unshare --net pytest tests/machines"
+    apart = (
+        "a network namespace of its own: sh tests/lab/isolated.sh FOLDER unshare --net pytest tests/machines"
+    )
     return apart if shutil.which("unshare") is None or os.geteuid() != 0 else ""
 
 

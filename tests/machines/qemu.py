@@ -52,7 +52,7 @@ def _version() -> str:
 
 
 @dataclass(kw_only=True)
-class Kept:
+class LabState:
     """A machine as it was once: what it had changed on its disk, and its memory."""
 
     folder: Path
@@ -61,9 +61,9 @@ class Kept:
         self.changes, self.memory = self.folder / "changes.qcow2", self.folder / "memory"
 
 
-def kept(disks: Disks, name: str, stage: str) -> Kept:
+def kept(disks: Disks, name: str, stage: str) -> LabState:
     """What a machine was like at a stage, or will be once ``keep`` was called."""
-    return Kept(folder=disks.folder / f"{name}.{stage}-{accelerator()}-{_version()}")
+    return LabState(folder=disks.folder / f"{name}.{stage}-{accelerator()}-{_version()}")
 
 
 def new_changes(base: Path, changes: Path) -> None:
@@ -100,7 +100,7 @@ def command(
     ]
 
 
-def keep(wanted: Kept, running: subprocess.Popen[bytes], changes: Path, monitor: Path) -> None:
+def keep(wanted: LabState, running: subprocess.Popen[bytes], changes: Path, monitor: Path) -> None:
     """Have a machine's memory saved, which ends it, and its disk with it."""
     work = Path(tempfile.mkdtemp(prefix="saving-", dir=wanted.folder.parent))
     try:

@@ -1,6 +1,6 @@
 """A site: stock machines that are switched on, a switch for each of their two networks, and us.
 
-    sh tests/lab/apart.sh FOLDER unshare --net python -m tests.machines.site uml bookworm [COMMAND...]
+    sh tests/lab/isolated.sh FOLDER unshare --net python -m tests.machines.site uml bookworm [COMMAND...]
 
 gives you a shell next to two of them. Whoever imports this sits in such a network namespace, where the
 switches are bridges and the machines' interfaces are taps. The machines are user-mode kernels or QEMU's with
@@ -130,7 +130,7 @@ class Machine:
         self.go_on_from(stage)
         self.await_ssh()
 
-    def _kept(self, stage: str) -> qemu.Kept | None:
+    def _kept(self, stage: str) -> qemu.LabState | None:
         return qemu.kept(self.disks, self.name, stage) if self.disks.hardware is QEMU else None
 
     def _start(self, memory: Path | None = None) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from harness.hosts import runner
-from harness.hosts.programs.here import environment
+from harness.hosts.programs.local_operations import environment
 
 QUESTIONS = {
     "apt-cache": ("madison",),

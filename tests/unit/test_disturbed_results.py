@@ -22,7 +22,7 @@ from harness.explain import Explained, Limit, as_json, explain, text
 from harness.hosts.journal import Journal
 from harness.model import Record, Status
 from harness.model.probing import Ping, Tcp
-from harness.model.telemetry import Others
+from harness.model.telemetry import BackgroundLoad
 from harness.observe.interference import Watching
 from harness.planning import probe_plan
 from harness.planning.request import RunRequest
@@ -240,9 +240,9 @@ def others_taking(parts: Iterator[float], name: str = "taken", **more: Any) -> t
     """Others that take, at each look, the next of these parts."""
 
     class Taking(Watching):
-        def taken(self, measured_ns: int = 0, *, busy: float = 1.0) -> tuple[Others, ...]:
+        def taken(self, measured_ns: int = 0, *, busy: float = 1.0) -> tuple[BackgroundLoad, ...]:
             del measured_ns, busy
-            return (Others(hosts=HOSTS, wall_ns=1, **{"cores": 4, name: next(parts), **more}),)
+            return (BackgroundLoad(hosts=HOSTS, wall_ns=1, **{"cores": 4, name: next(parts), **more}),)
 
     return Taking
 
@@ -255,9 +255,9 @@ def test_a_run_waits_for_others_to_calm_down_but_not_for_ever(monkeypatch: pytes
     reported: list[Event] = []
     parts = itertools.chain([0.9, 0.9, 0.1], looks)
     waiting = patience.Patience(others_taking(parts, "used", cores=2), reported.append)
-    assert waiting.await_calm(), "the third look"
+    assert waiting.wait_for_idle(), "the third look"
     assert reported == [Phase("waiting until other programs calm down, at most 57 s")]
-    assert not waiting.await_calm() and not waiting.await_calm(), "all of it is used up"
+    assert not waiting.wait_for_idle() and not waiting.wait_for_idle(), "all of it is used up"
     assert next(looks) == 21, "60 s are 20 looks of 3 s"
 
 
@@ -297,7 +297,7 @@ def test_a_probe_that_was_disturbed_is_made_again(tmp_path: Path, monkeypatch: p
     def make(asking: prober.Prober, question: prober.Question, order: int, _columns: object) -> ProbeRecord:
         made.append(question.probe.name)
         blank = judged.blank(asking.plan, question.column, question.probe, order=order)
-        use = Others(hosts=HOSTS, wall_ns=1, cores=4, taken=next(taken), used=0.2)
+        use = BackgroundLoad(hosts=HOSTS, wall_ns=1, cores=4, taken=next(taken), used=0.2)
         return msgspec.structs.replace(blank, status=Status.OK, others=(use,))
 
     monkeypatch.setattr(prober.Prober, "_make", make)

@@ -167,7 +167,7 @@ def test_nothing_is_imported_from_the_folder_that_the_user_works_in(
     for module in (entry_points.EXECUTOR, entry_points.LAB_DAEMON, entry_points.WORKER):
         said = runner.run(entry_points.command(module), check=False)  # with too few words it ends at once
         assert said.status == 1 and f'/{module.replace(".", "/")}.py", line' in said.stderr
-    say = "import harness.testbeds.lab.apart.timekeeper, sys; print(sys.argv[1:])"
+    say = "import harness.testbeds.lab.per_host.timekeeper, sys; print(sys.argv[1:])"
     assert runner.run(entry_points.running(say, "a", "b")).stdout == "['a', 'b']\n"
     assert packages.Package(names=("x",), shown_by="python:json", purpose="x").installed
     assert not (tmp_path / "started").exists()

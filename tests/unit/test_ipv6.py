@@ -24,12 +24,12 @@ from harness.parse.profiles import load_link, load_proposal, over_ip, real_link
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest, Version
 from harness.probes import throughput
-from harness.protection import barrier, proof, tls, wireguard, xfrm
+from harness.protection import fail_closed, proof, tls, wireguard, xfrm
 from harness.protection.capture import FrameReader, Seen, expression
 from harness.protection.ipsec import IKE_PORT
 from harness.protection.ipsec.layer import EspFrames
 from harness.protection.layer import Frames
-from harness.protection.programs import witness as program
+from harness.protection.programs import xfrm_listener as program
 from harness.results import planned, rules
 from harness.runs import modules
 from harness.storage.iscsi.transport import IscsiSides
@@ -170,20 +170,20 @@ def test_a_kernel_without_ipv6_is_refused_and_others_have_addresses_and_windows_
     assert links._window(narrow, "near0", f"{NEAR}/64") == route
 
 
-def test_barriers_are_of_the_links_family_and_a_passage_is_a_route_and_not_an_interface() -> None:
-    made = barrier.InterfaceBarrier("initiator", FAR, 3260)
+def test_fail_closed_are_of_the_links_family_and_a_passage_is_a_route_and_not_an_interface() -> None:
+    made = fail_closed.InterfaceFailClosed("initiator", FAR, 3260)
     (step,) = made.undo()
     assert " ".join(step.argv) == f"ip xfrm policy deleteall src ::/0 dst {FAR}/128 priority 19500"
-    (blocked, _) = xfrm.IpsecBarrier("initiator", NEAR, FAR, 3260)._policies()
+    (blocked, _) = xfrm.IpsecFailClosed("initiator", NEAR, FAR, 3260)._policies()
     assert " ".join(blocked) == f"src {NEAR}/128 dst {FAR}/128 proto 6 dport 3260 dir out"
-    (end_them, *_) = barrier.Connections("initiator", FAR, 3260).undo()
+    (end_them, *_) = fail_closed.Connections("initiator", FAR, 3260).undo()
     assert f"[{FAR}]" in end_them.argv
-    passage = barrier.AllowOutbound("initiator", FAR, 3260, "hbeefw3")
+    passage = fail_closed.AllowOutbound("initiator", FAR, 3260, "hbeefw3")
     (step,) = passage.undo()
     assert " ".join(step.argv) == f"ip xfrm policy deleteall src 2001:2:0:3::/64 dst {FAR}/128 priority 19000"
     assert passage._device == ()
-    assert barrier.AllowOutbound("initiator", "198.18.3.2", 3260, "w")._device == ("dev", "w")
-    (step,) = barrier.UnreachableRoute(addresses.pair_of(FAR)).undo()
+    assert fail_closed.AllowOutbound("initiator", "198.18.3.2", 3260, "w")._device == ("dev", "w")
+    (step,) = fail_closed.UnreachableRoute(addresses.pair_of(FAR)).undo()
     assert " ".join(step.argv) == "ip -6 route del unreachable 2001:2:0:3::/126 metric 8192"
 
 

@@ -49,7 +49,7 @@ def of(
     for name in protection:
         made: theory.Framing | None
         if (known := PROTECTIONS.get(name)) is not None:
-            made = None if known.as_found else Encapsulated(by=known, mtu_bytes=mtu_bytes, family=family)
+            made = None if known.pre_existing else Encapsulated(by=known, mtu_bytes=mtu_bytes, family=family)
         else:
             proposal = proposals.get(name)
             made = theory.esp(proposal.kernel_algorithms, mode, family) if proposal is not None else None

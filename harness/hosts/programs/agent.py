@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from harness.hosts.programs.forked import instead_of
-from harness.hosts.programs.here import (
+from harness.hosts.programs.local_operations import (
     CHUNK_BYTES,
     DamagedJournal,
     JournalFile,

@@ -40,7 +40,7 @@ UPTIME_S = 10.5
 lib/ovs-thread.c). A program of it that starts earlier takes no packet from the kernel."""
 
 PROCESSOR = "processor"
-"""The queue of a switch's processor that has a price."""
+"""The queue of a switch's processor that has a CPU cost."""
 
 CELL_BYTES = 2**17
 """More than any frame: netem's rate then takes as long for each (tc-netem(8), CELLSIZE)."""
@@ -87,7 +87,7 @@ def switch(
         remote = f"--remote=p{socket}"
         start(hop, "ovsdb-server", database, remote, name="ovsdb-server", ready=listens("db.sock"))
         if settings.cpu_percent is not None and settings.packet_us:
-            _set_price(stack, place.journal, path, settings.packet_us * 100 / settings.cpu_percent)
+            _set_cost(stack, place.journal, path, settings.packet_us * 100 / settings.cpu_percent)
         time.sleep(max(0.0, UPTIME_S - time.clock_gettime(time.CLOCK_BOOTTIME)))
         start(hop, "ovs-vswitchd", socket, name="ovs-vswitchd", ready=listens("ovs-vswitchd.ctl"))
         ask = ["ovs-vsctl", f"--db={socket}", f"--timeout={DEADLINE_S:.0f}"]
@@ -101,7 +101,7 @@ def switch(
         yield
 
 
-def _set_price(stack: contextlib.ExitStack, journal: Journal, path: LinkPath, packet_us: float) -> None:
+def _set_cost(stack: contextlib.ExitStack, journal: Journal, path: LinkPath, packet_us: float) -> None:
     """Let a switch take so long for each packet of either host, one after the other."""
     (hop,) = path.hops
     queue = stack.enter_context(journal.hold(hop, links.Airtime(PROCESSOR, (NEAR, FAR), is_inward=True)))

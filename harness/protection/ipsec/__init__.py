@@ -1,7 +1,7 @@
 """IPsec: strongSwan's charon on both ends, ESP in the kernel (RFC 4301, 4303), failing closed.
 
-A column with IPsec first gets a *barrier*: xfrm policies on both ends that drop all traffic between the two
-addresses. charon's own policies come before the barrier, and its IKE sockets bypass both. So a packet leaves
+A column with IPsec first gets a *fail-closed policy*: xfrm policies on both ends that drop all traffic between the two
+addresses. charon's own policies come before the fail-closed policy, and its IKE sockets bypass both. So a packet leaves
 as ESP or not at all, also while there is no SA.
 """
 
@@ -25,7 +25,7 @@ from harness.network.links import LinkPath
 from harness.parse import proc_crypto
 from harness.protection import xfrm
 from harness.protection.ipsec.charon import Charon
-from harness.protection.witness import REQID, WitnessReport
+from harness.protection.xfrm_listener import REQID, ListenerReport
 from harness.storage.iscsi.transport import PORT
 
 MODULES = ("xfrm_user", "esp4")
@@ -254,7 +254,7 @@ def tunnel(
 ) -> Iterator[None]:
     """Negotiate one CHILD_SA between the ends of a link, and keep it while the context lasts.
 
-    The caller makes the barrier: it must stand before this begins and after it ends.
+    The caller makes the fail-closed policy: it must stand before this begins and after it ends.
     """
     initiator, _ = ends
     try:
@@ -281,7 +281,7 @@ def tunnel(
 
 
 def negotiated(
-    host: Host, reports: Sequence[WitnessReport], proposal: Proposal, mode: IpsecMode
+    host: Host, reports: Sequence[ListenerReport], proposal: Proposal, mode: IpsecMode
 ) -> dict[str, str]:
     """What the kernels of both ends now encrypt with: algorithm, mode, and ``host``'s drivers (/proc/crypto).
 

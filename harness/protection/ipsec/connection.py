@@ -21,7 +21,7 @@ from harness.model.errors import CommandFailed, HarnessError, UsageError
 from harness.model.escape import printable
 from harness.protection import xfrm
 from harness.protection.ipsec import IKE_DEADLINE_S, MODULES, charon
-from harness.protection.witness import REQID
+from harness.protection.xfrm_listener import REQID
 
 PLUGINS = (
     f"{charon.BASE_PLUGINS} constraints md4 md5 sha1 des xcbc cmac ctr ccm chapoly curve25519 gmp mgf1 "

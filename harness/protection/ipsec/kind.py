@@ -13,7 +13,7 @@ from harness.model import Plan, Proposal
 from harness.model.errors import CommandFailed
 from harness.network import links
 from harness.protection import ipsec
-from harness.protection.ipsec import charon, found, offload
+from harness.protection.ipsec import charon, offload, pre_existing
 from harness.protection.ipsec.layer import EspFrames, EspLayer
 from harness.protection.kind import Attempt, Protection, ProtectionContext, ProtectionDriver, Underlay
 
@@ -64,7 +64,7 @@ class IpsecDriver:
     @contextlib.contextmanager
     def protect(self, underlay: Underlay) -> Iterator[EspLayer]:
         """Negotiate a tunnel between the ends of a path."""
-        below, witnesses = underlay.below, underlay.witnesses
+        below, listeners = underlay.below, underlay.listeners
         run, mode = self.daemons.run, self.daemons.run.plan.ipsec_mode
         if offload.is_wanted(run.plan.proposals.values()):
             offload.settle(below, wanted=self.proposal.segmentation_offload)
@@ -94,8 +94,8 @@ class IpsecDriver:
                 below=below,
                 algorithms=self.proposal.kernel_algorithms,
                 mode=mode,
-                witnesses=witnesses,
-                agreed=ipsec.negotiated(below.initiator, witnesses.look(), self.proposal, mode),
+                listeners=listeners,
+                agreed=ipsec.negotiated(below.initiator, listeners.look(), self.proposal, mode),
             )
 
 
@@ -139,7 +139,7 @@ OFFERED = (
         modules=ipsec.MODULES,
         trials=_trials,
         loaded_first=_loaded_first,
-        recognise=found.recognise,
+        recognise=pre_existing.recognise,
         left_over=ipsec.left_over,
         need="ipsec",
         ports={"target": (ipsec.IKE_PORT,)},

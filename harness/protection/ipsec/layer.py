@@ -27,7 +27,7 @@ from harness.protection.layer import (
     of_ip,
     within_ip,
 )
-from harness.protection.witness import Witnesses, WitnessReport, received, sent
+from harness.protection.xfrm_listener import ListenerReport, XfrmListeners, received, sent
 
 IPPROTO_UDP, IPPROTO_ESP = 17, 50
 TITLE = "ESP"
@@ -98,11 +98,11 @@ class EspFrames(Frames):
 
 @dataclass(frozen=True, kw_only=True)
 class EspLayer(Layer):
-    """A tunnel between the ends of ``below``, its proposal, and the witnesses that report what it carried."""
+    """A tunnel between the ends of ``below``, its proposal, and the xfrm listeners that report what it carried."""
 
     algorithms: tuple[str, ...]
     mode: IpsecMode
-    witnesses: Witnesses
+    listeners: XfrmListeners
 
     @property
     def title(self) -> str:
@@ -111,10 +111,10 @@ class EspLayer(Layer):
     def look(self) -> tuple[EndCounts, ...]:
         return tuple(
             self._look(end, report, own)
-            for (end, _, _, own, _), report in zip(links.ends(self.below), self.witnesses.look(), strict=True)
+            for (end, _, _, own, _), report in zip(links.ends(self.below), self.listeners.look(), strict=True)
         )
 
-    def _look(self, end: End, report: WitnessReport, own: str) -> EndCounts:
+    def _look(self, end: End, report: ListenerReport, own: str) -> EndCounts:
         # Somebody else's associations may have the same reqid, such as none, and other ends.
         ends = {self.below.initiator_address, self.below.target_address}
         states = [state for state in report.states if {state.source, state.destination} == ends]
@@ -128,7 +128,7 @@ class EspLayer(Layer):
         )
         return EndCounts(before=report.before, tally=tally, after=report.after, snmp=report.snmp)
 
-    def _faults(self, end: End, report: WitnessReport) -> Iterator[str]:
+    def _faults(self, end: End, report: ListenerReport) -> Iterator[str]:
         wrong = {
             f"{' + '.join(state.algorithms)} in {state.mode} mode"
             for state in report.states

@@ -137,7 +137,7 @@ class IscsiSides(Shared):
 
     def _session(self, wanted: Export) -> dict[str, Any]:
         """What identifies a session, for ``programs/session.py``."""
-        portal = self.sides.reached
+        portal = self.sides.black_box
         at = addresses.at_port(wanted.address, wanted.port)
         return {
             "iqn": portal.name if portal is not None else iqn(self.sides.tag, wanted.name),
@@ -192,7 +192,7 @@ class IscsiSides(Shared):
             Expected("session state", f"{found['session']}/state", "LOGGED_IN"),
             Expected("serial number", f"{sysfs}/device/vpd_pg80", wanted.lun.serial, is_part=True),
         )
-        if (reached := self.sides.reached) is not None:
+        if (reached := self.sides.black_box) is not None:
             host.run(["blockdev", "--setro", f"/dev/{sysfs.rpartition('/')[2]}"])
             expected = (*expected[:1], *unwritten(sysfs, reached))
         return Session(disk=Disk(host=host, sysfs=sysfs, expected=expected), agreed=found["agreed"])
@@ -213,10 +213,10 @@ def require_agreed(asked: Mapping[str, str], negotiated: Mapping[str, str]) -> N
 @contextlib.contextmanager
 def shared(sides: Sides) -> Iterator[IscsiSides]:
     """Backstores, and an iscsid for each initiator."""
-    names = tuple(initiator.own_name(host) for host in sides.initiators if sides.reached is not None)
+    names = tuple(initiator.own_name(host) for host in sides.initiators if sides.black_box is not None)
     up = IscsiSides(sides, secret=secrets.token_hex(8), nonce=secrets.token_hex(6), own_names=names)
     known: Secrets | None = Secrets(own=up.secret)
-    if sides.reached is not None:
+    if sides.black_box is not None:
         known = sides.secrets
     with contextlib.ExitStack() as stack:
         if sides.luns:
@@ -231,7 +231,7 @@ def shared(sides: Sides) -> Iterator[IscsiSides]:
                     sides.journal,
                     host,
                     initiator_iqn=up.initiator_iqn(number),
-                    chap_user=CHAP_USER if sides.reached is None else sides.reached.chap_user,
+                    chap_user=CHAP_USER if sides.black_box is None else sides.black_box.chap_user,
                     secrets=known,
                     log=sides.logs / f"iscsid-{host.name}.log",
                 )

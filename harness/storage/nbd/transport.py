@@ -67,8 +67,8 @@ class NbdSides(Shared):
 
     def export_name(self, wanted: Export) -> str:
         """Not to be guessed: it is all that a server asks of who connects."""
-        if self.sides.reached is not None:
-            return self.sides.reached.name
+        if self.sides.black_box is not None:
+            return self.sides.black_box.name
         return f"{self._qualified(wanted)}.{self.nonce}"
 
     def backend(self, wanted: Export) -> str:
@@ -104,7 +104,7 @@ class NbdSides(Shared):
             address=wanted.address,
             port=wanted.port,
             bound_to=wanted.bound_to,
-            read_only=None if self.sides.reached is not None and wanted.read_only else wanted.read_only,
+            read_only=None if self.sides.black_box is not None and wanted.read_only else wanted.read_only,
             within_s=CONNECT_S,
             loss_s=LOSS_S,
         )
@@ -125,7 +125,7 @@ class NbdSides(Shared):
             Expected("backend", f"{sysfs}/backend", backend),
             Expected("number of sectors", f"{sysfs}/size", str(wanted.lun.size_bytes // SECTOR_BYTES)),
         )
-        if (reached := self.sides.reached) is not None:
+        if (reached := self.sides.black_box) is not None:
             host.run(["blockdev", "--setro", f"/dev/{found['disk']}"])
             expected = (*expected[:2], *unwritten(sysfs, reached))
         return Session(disk=Disk(host=host, sysfs=sysfs, expected=expected), agreed=found["agreed"])

@@ -91,12 +91,16 @@ class NvmeSides(Shared):
     """Of each export's keys, by its name."""
 
     def nqn(self, wanted: Export) -> str:
-        return self.sides.reached.name if self.sides.reached is not None else nqn(self.sides.tag, wanted.name)
+        return (
+            self.sides.black_box.name
+            if self.sides.black_box is not None
+            else nqn(self.sides.tag, wanted.name)
+        )
 
     def _names(self, wanted: Export) -> dict[str, object]:
         """What identifies a connection. Of somebody else's subsystem the user may have one as well: ours is
         known by the run's own name of the host."""
-        if (reached := self.sides.reached) is None:
+        if (reached := self.sides.black_box) is None:
             return {"nqn": self.nqn(wanted)}
         host_nqn = self.host_nqn(wanted.number)
         return {"nqn": reached.name, "host_nqn": host_nqn, "namespace": reached.lun}
@@ -211,7 +215,7 @@ class NvmeSides(Shared):
             Expected("subsystem", f"{sysfs}/device/subsysnqn", name),
             Expected("serial number", f"{sysfs}/device/serial", wanted.lun.serial),
         )
-        if (reached := self.sides.reached) is not None:
+        if (reached := self.sides.black_box) is not None:
             expected = (*expected[:2], *unwritten(sysfs, reached))
         agreed = negotiated(found["agreed"], wanted)
         return Session(disk=Disk(host=host, sysfs=sysfs, expected=expected), agreed=agreed)

@@ -1,2 +1,2 @@
-"""The lab, in four rooms: ``boot`` boots a kernel, ``kernels`` builds some, ``apart`` boots several that are
+"""The lab, in four packages: ``boot`` boots a kernel, ``kernels`` builds some, ``apart`` boots several that are
 connected, and ``persistent`` keeps one up between commands."""

@@ -2,8 +2,8 @@
 
 The first argument is one of these, the second what protects the path (``aes128gcm16``):
 
-``barrier``: both charons are killed and the SAs deleted under a disk at work, and not one segment leaves in
-clear. At the end the barrier is taken away as well, to show that it was what held, and that the captures
+``fail_closed``: both charons are killed and the SAs deleted under a disk at work, and not one segment leaves in
+clear. At the end the fail-closed policy is taken away as well, to show that it was what held, and that the captures
 would have seen what they did not see.
 
 ``gravest``, ``some``, ``one`` and ``three``: whatever protects a cell, or proves that it was protected,
@@ -38,12 +38,12 @@ from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
 from harness.protection import overlay
 from harness.protection.ipsec.kind import IpsecDriver
-from harness.protection.xfrm import IpsecBarrier
+from harness.protection.xfrm import IpsecFailClosed
 from harness.results.events import Event
 from harness.results.store import RunFolder
 from harness.runs import executor
 from harness.runs.cells import CellComposer
-from harness.runs.measure import Nexus
+from harness.runs.measure import ConnectedLun
 from harness.storage.chap import Secrets
 from harness.storage.iscsi import initiator
 from tests.lab.cli import is_sampled
@@ -92,9 +92,9 @@ def independently(path: LinkPath) -> Iterator[Callable[[], list[str]]]:
         yield lambda: [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
 
 
-def cleartext_seen(nexus: Nexus) -> int:
+def cleartext_seen(connected_lun: ConnectedLun) -> int:
     """What the harness's own captures have seen in clear since they were last asked, of both ends."""
-    return sum(seen.cleartext for seen in nexus.up.watched[0].capture.look())
+    return sum(seen.cleartext for seen in connected_lun.up.watched[0].capture.look())
 
 
 def kill_both(which: Callable[[int, str], bool]) -> None:
@@ -118,7 +118,7 @@ def delete_states(host: Host) -> None:
 
 
 def delete_policies_of_charon(host: Host, path: LinkPath) -> None:
-    """Leave the barrier alone, as if somebody had flushed all that charon had installed."""
+    """Leave the fail-closed policy alone, as if somebody had flushed all that charon had installed."""
     addresses = (path.initiator_address, path.target_address)
     for source, destination in itertools.permutations(addresses):
         for direction in ("in", "out", "fwd"):
@@ -133,15 +133,15 @@ def position(process: subprocess.Popen[bytes]) -> str:
     return Path(f"/proc/{process.pid}/fdinfo/0").read_text(encoding="utf-8").split()[1]
 
 
-def assert_nothing_in_clear(stack: contextlib.ExitStack, nexus: Nexus) -> None:
-    path = nexus.path
+def assert_nothing_in_clear(stack: contextlib.ExitStack, connected_lun: ConnectedLun) -> None:
+    path = connected_lun.path
     hosts = (path.initiator, path.target)
     lines = stack.enter_context(independently(path))
-    argv = ["dd", f"if={nexus.disk.device}", "of=/dev/null", "bs=4k", "iflag=direct"]
+    argv = ["dd", f"if={connected_lun.disk.device}", "of=/dev/null", "bs=4k", "iflag=direct"]
     reader = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     stack.callback(reader.kill)
     wait_for(lambda: position(reader) != "0", "the first block", deadline_s=20)
-    assert cleartext_seen(nexus) == 0
+    assert cleartext_seen(connected_lun) == 0
 
     kill_charons()
     for host in hosts:
@@ -154,7 +154,7 @@ def assert_nothing_in_clear(stack: contextlib.ExitStack, nexus: Nexus) -> None:
         delete_policies_of_charon(host, path)
     time.sleep(STALL_S)
     assert not lines(), lines()
-    assert cleartext_seen(nexus) == 0
+    assert cleartext_seen(connected_lun) == 0
 
     began = time.monotonic()
     reader.wait(timeout=BOUND_S)
@@ -162,61 +162,65 @@ def assert_nothing_in_clear(stack: contextlib.ExitStack, nexus: Nexus) -> None:
     assert reader.returncode != 0, "the read fails"
     assert not lines(), lines()
 
-    # The other way round: without the barrier the initiator's next attempt to connect goes out in clear.
+    # The other way round: without the fail-closed policy the initiator's next attempt to connect goes out in clear.
     for role, host in zip(ENDS, hosts, strict=True):
-        barrier = IpsecBarrier(role, path.initiator_address, path.target_address, path.port)
-        assert carry_out(barrier.undo(), host.run).problems == []
-    wait_for(lambda: bool(lines()), "cleartext once the barrier is gone", deadline_s=30)
-    assert cleartext_seen(nexus) > 0
+        fail_closed = IpsecFailClosed(role, path.initiator_address, path.target_address, path.port)
+        assert carry_out(fail_closed.undo(), host.run).problems == []
+    wait_for(lambda: bool(lines()), "cleartext once the fail-closed policy is gone", deadline_s=30)
+    assert cleartext_seen(connected_lun) > 0
 
 
 # The matrix
 
 
-def kill_captures(_lane: Nexus, _composer: CellComposer) -> None:
+def kill_captures(_lane: ConnectedLun, _composer: CellComposer) -> None:
     """Those of the harness's, which write to a pipe or file and not to a terminal."""
     kill_both(lambda pid, name: name == "tcpdump" and "-w" in arguments(pid))
 
 
-def rekey(nexus: Nexus, composer: CellComposer) -> None:
+def rekey(connected_lun: ConnectedLun, composer: CellComposer) -> None:
     """charon replaces the security associations; not if it is not there any more."""
     with contextlib.suppress(HarnessError):
         kind = composer._paths._kinds["aes128gcm16"]
         assert isinstance(kind, IpsecDriver)
         charons = kind.daemons._charons
-        charons["charon-initiator"].ask("rekey", {"child": f"harness-{composer.plan.tag}-{nexus.path.index}"})
+        charons["charon-initiator"].ask(
+            "rekey", {"child": f"harness-{composer.plan.tag}-{connected_lun.path.index}"}
+        )
 
 
-def flush(what: str) -> Callable[[Nexus, CellComposer], None]:
-    def at_both_ends(nexus: Nexus, _composer: CellComposer) -> None:
-        for host in (nexus.path.initiator, nexus.path.target):
+def flush(what: str) -> Callable[[ConnectedLun, CellComposer], None]:
+    def at_both_ends(connected_lun: ConnectedLun, _composer: CellComposer) -> None:
+        for host in (connected_lun.path.initiator, connected_lun.path.target):
             host.run(["ip", "xfrm", what, "flush"])
 
     return at_both_ends
 
 
-def interface_gone(nexus: Nexus, _composer: CellComposer) -> None:
+def interface_gone(connected_lun: ConnectedLun, _composer: CellComposer) -> None:
     """That of WireGuard or MACsec, at both ends."""
-    for host, iface, _ in ends(nexus.path):
+    for host, iface, _ in ends(connected_lun.path):
         host.run(["ip", "link", "del", "dev", iface])
 
 
-def peer_gone(nexus: Nexus, _composer: CellComposer) -> None:
+def peer_gone(connected_lun: ConnectedLun, _composer: CellComposer) -> None:
     """WireGuard's, at the initiator: another takes its place, and what it had counted is gone with it."""
-    path = nexus.path
+    path = connected_lun.path
     words = {"address": "", "port": 1, "allowed": path.target_address, "public_key": os.urandom(32).hex()}
     overlay.ask(path.initiator, "peer", interface=path.initiator_iface, **words)
 
 
-def addresses_on_the_link(nexus: Nexus, composer: CellComposer) -> None:
-    """The worst that can be: no barrier, no interface, and the portal's addresses on the link itself."""
-    flush("policy")(nexus, composer)
-    interface_gone(nexus, composer)
-    for (host, iface, _), (_, _, address) in zip(ends(nexus.link), ends(nexus.path), strict=True):
+def addresses_on_the_link(connected_lun: ConnectedLun, composer: CellComposer) -> None:
+    """The worst that can be: no fail-closed policy, no interface, and the portal's addresses on the link itself."""
+    flush("policy")(connected_lun, composer)
+    interface_gone(connected_lun, composer)
+    for (host, iface, _), (_, _, address) in zip(
+        ends(connected_lun.link), ends(connected_lun.path), strict=True
+    ):
         host.run(["ip", "address", "add", f"{address}/30", "dev", iface])
 
 
-Fault = Callable[[Nexus, CellComposer], None]
+Fault = Callable[[ConnectedLun, CellComposer], None]
 FAULTS: dict[str, Fault] = {
     # In this order, if there are several: what would see it goes first.
     "tcpdump killed": kill_captures,
@@ -250,9 +254,9 @@ HARMLESS = {"rekeyed", "charon killed"}
 """Neither lets anything out, nor keeps the cell from being proved."""
 
 
-def at(pool: Executor, nexus: Nexus, part: float, act: Callable[[], None]) -> Future[bool]:
+def at(pool: Executor, connected_lun: ConnectedLun, part: float, act: Callable[[], None]) -> Future[bool]:
     """Act when so much of the time is over for which fio moves data; whether it was not over afterwards."""
-    stat = Path(nexus.disk.sysfs, "stat")
+    stat = Path(connected_lun.disk.sysfs, "stat")
     before = stat.read_text(encoding="utf-8")
 
     def wait() -> bool:
@@ -270,22 +274,22 @@ def broken(
 ) -> tuple[Record, int, bool]:
     """Measure a cell under which these things break: what became of it, how many segments were in clear, and
     whether they broke in time."""
-    (nexus,) = composer.column(cell.column).nexuses
+    (connected_lun,) = composer.column(cell.column).connected_luns
 
     def break_it() -> None:
         for fault in faults:
-            fault(nexus, composer)
+            fault(connected_lun, composer)
 
-    with independently(nexus.link) as lines, ThreadPoolExecutor(1) as pool:
-        broke = None if part is None else at(pool, nexus, part, break_it)
+    with independently(connected_lun.link) as lines, ThreadPoolExecutor(1) as pool:
+        broke = None if part is None else at(pool, connected_lun, part, break_it)
         composer.record(cell, 0)
         in_time = broke is None or broke.result()
         if broke is None:
             break_it()
         if cell.column in composer._columns:
             # Then it was ok: what its own captures see until now may still speak against it.
-            undo = lingering if part is None else IpsecBarrier.undo
-            with mock.patch.object(IpsecBarrier, "undo", undo):
+            undo = lingering if part is None else IpsecFailClosed.undo
+            with mock.patch.object(IpsecFailClosed, "undo", undo):
                 composer.take_down(cell.column)
         in_clear = len(lines())
     records = {(each.workload.name, each.repeat): each for each in composer.folder.load_records()}
@@ -297,9 +301,9 @@ LINGER_S = 3
 
 
 def lingering(
-    self: IpsecBarrier, *, usual: Callable[[IpsecBarrier], tuple[UndoStep, ...]] = IpsecBarrier.undo
+    self: IpsecFailClosed, *, usual: Callable[[IpsecFailClosed], tuple[UndoStep, ...]] = IpsecFailClosed.undo
 ) -> tuple[UndoStep, ...]:
-    """Take the barrier down, and leave the link as it is for some time."""
+    """Take the fail-closed policy down, and leave the link as it is for some time."""
     return (*usual(self), UndoStep(("sleep", str(LINGER_S))))
 
 
@@ -337,7 +341,7 @@ def require_expected(record: Record, in_clear: int, faults: set[str], moment: st
         if "rekeyed" in faults and moment not in ("end", "after"):
             assert record.proof.rekeys >= 1, record.proof
     if moment == "after" and faults <= {*SEVERED, "interface gone", "peer gone"}:
-        assert not in_clear, f"{what}: what the barrier kept in left when it was taken down"
+        assert not in_clear, f"{what}: what the fail-closed policy kept in left when it was taken down"
     noticed = {"tcpdump killed", "addresses on the link"} & faults
     lost = {"SA flushed", "interface gone", "peer gone"} & faults
     if noticed or (lost and moment not in ("end", "after")):
@@ -411,7 +415,7 @@ def faster(
 
 
 def main(what: str, protection: str = "aes128gcm16") -> None:
-    runtime = "1s" if what == "barrier" else f"{RUNTIME_S}s"
+    runtime = "1s" if what == "policy" else f"{RUNTIME_S}s"
     request = RunRequest(
         links=("wired",), protect=(protection,), repeats=1, size="32M", runtime=runtime, probes=False
     )
@@ -425,11 +429,11 @@ def main(what: str, protection: str = "aes128gcm16") -> None:
         hosts = stack.enter_context(executor.hosts(plan, folder, lambda _: None))
         executor.prepare(plan, hosts)
         composer = CellComposer(plan, folder, emit, hosts=hosts, journal=journal, private=PRIVATE)
-        if what != "barrier":
+        if what != "policy":
             initiator.configuration = faster
         stack.enter_context(composer.shared())
-        if what == "barrier":
-            assert_nothing_in_clear(stack, composer.column(column).nexuses[0])
+        if what == "policy":
+            assert_nothing_in_clear(stack, composer.column(column).connected_luns[0])
         else:
             matrix(composer, column, *HOW[what])
         began_teardown = time.monotonic()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from harness.protection.witness import REQID
+from harness.protection.xfrm_listener import REQID
 from tests.lab.inside import kernel
 from tests.lab.inside.kernel import RESULTS, events, harness, newest_run, processes, sh, unchanged, wait_for
 

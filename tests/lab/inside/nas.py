@@ -15,11 +15,11 @@ from pathlib import Path
 
 from tests.lab.inside.kernel import cable, ip, modprobe, serving, sh, wait_for, within
 
-NIC, APART, ROUTED = "nic0", "apart0", "mid0"
+NIC, PER_HOST, ROUTED = "nic0", "apart0", "mid0"
 ROUTED_PORTAL, ROUTER = "198.51.100.130", "198.51.100.2"
 CABLES = (
     (("", NIC, "192.0.2.1/25"), ("nas", "nas0", "192.0.2.2/25")),
-    (("", APART, "192.0.2.129/25"), ("nas", "nas1", "192.0.2.130/25")),
+    (("", PER_HOST, "192.0.2.129/25"), ("nas", "nas1", "192.0.2.130/25")),
 )
 ROUTED_CABLES = (
     (("", ROUTED, "198.51.100.1/25"), ("router", "left0", f"{ROUTER}/25")),
@@ -61,7 +61,7 @@ def make_network() -> None:
     join("nas", CABLES)
     ip("", "link set lo up")
     if Path("/proc/net/if_inet6").exists():  # the lab's own kernel has no IPv6 unless a run asks for it
-        await_addresses(NIC, APART)
+        await_addresses(NIC, PER_HOST)
 
 
 def await_addresses(*ifaces: str) -> None:

@@ -101,7 +101,7 @@ def broken_in_the_middle(
 
 
 def set_the_cable(state: str) -> None:
-    sh("ip", "link", "set", nas.APART, state)
+    sh("ip", "link", "set", nas.PER_HOST, state)
 
 
 def refusals() -> None:

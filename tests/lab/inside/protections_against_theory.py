@@ -17,7 +17,7 @@ from harness.model import BackingKind, IpsecMode, LabKernel, Proposal, stack
 from harness.network.links import LinkPath
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
-from harness.protection import kinds, overlay, witness
+from harness.protection import kinds, overlay, xfrm_listener
 from harness.protection.kind import ProtectionContext, ProtectionDriver, Underlay
 from tests.lab.inside import exports
 from tests.lab.inside.against_theory import FOLDER, Framing, Lab, Up, measure
@@ -48,8 +48,8 @@ def protect(
     for level, name in enumerate(split(framing)[0]):
         raw = Path(FOLDER, f"{link.index}-{level}")
         raw.mkdir()
-        witnesses = lab.stack.enter_context(witness.witnesses(path, raw))
-        underlay = Underlay(below=path, level=level, mtu_bytes=mtu_bytes, witnesses=witnesses, raw=raw)
+        listeners = lab.stack.enter_context(xfrm_listener.listeners(path, raw))
+        underlay = Underlay(below=path, level=level, mtu_bytes=mtu_bytes, listeners=listeners, raw=raw)
         layer = lab.stack.enter_context(known[name].protect(underlay))
         made = framings.of([name], proposals, IpsecMode.TRANSPORT, mtu_bytes, link.ip)
         assert made is not None

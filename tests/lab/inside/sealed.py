@@ -18,7 +18,7 @@ from harness.model.errors import CommandFailed
 from harness.network.links import LinkPath
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
-from harness.protection import tls, witness
+from harness.protection import tls, xfrm_listener
 from harness.protection.kind import ProtectionContext, Underlay
 from tests.lab.inside import exports
 from tests.lab.inside.kernel import modprobe
@@ -86,8 +86,8 @@ def main() -> None:
             wanted = dataclasses.replace(exports.export(path, LUN, str(index)), tls=name == "tls")
             if wanted.tls:
                 kind = tls.TlsDriver(daemons=tls.TlsDaemons(run=run))
-                witnesses = stack.enter_context(witness.witnesses(path, FOLDER))
-                underlay = Underlay(below=path, level=0, mtu_bytes=1500, witnesses=witnesses, raw=FOLDER)
+                listeners = stack.enter_context(xfrm_listener.listeners(path, FOLDER))
+                underlay = Underlay(below=path, level=0, mtu_bytes=1500, listeners=listeners, raw=FOLDER)
                 layer = stack.enter_context(kind.protect(underlay))
             with shared.attach(wanted) as session:
                 found = captured(path, session.disk.device, FOLDER / f"{index}.pcap")

@@ -129,7 +129,7 @@ def read_back() -> None:
     assert "one end" in page.read_text(encoding="utf-8")
     assert all(each["reread"]["verdict"] != "not suspected" for each in newest_records().values())
     plan = json.loads((newest_run() / "plan.json").read_bytes())
-    assert plan["storage"]["reached"]["name"] == IQN and plan["machines"]["target"] is None, plan
+    assert plan["storage"]["black_box"]["name"] == IQN and plan["machines"]["target"] is None, plan
     print("read back: table, explain, export, report")
 
 
@@ -253,7 +253,7 @@ def by_tgt() -> None:
     words = (("RedirectAddress", OTHER_PORTAL), ("RedirectPort", "3260"), ("RedirectReason", "Temporary"))
     with tgtd(1, OTHER_PORTAL, file), tgtd(0, PORTAL, file, *words):
         only_read("a portal that redirects", file, f"--iqn={IQN}")
-        plan = json.loads((newest_run() / "plan.json").read_bytes())["storage"]["reached"]
+        plan = json.loads((newest_run() / "plan.json").read_bytes())["storage"]["black_box"]
         assert (plan["address"], plan["login"]) == (OTHER_PORTAL, f"{PORTAL}:3260"), plan
 
 

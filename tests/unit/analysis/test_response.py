@@ -52,7 +52,7 @@ def errors(fitted: Response, rate: Rate, points: Sequence[Point]) -> list[float]
 
 
 @pytest.mark.parametrize("rate", NETWORKS.values(), ids=NETWORKS)
-def test_points_that_were_not_measured_are_where_they_are_foretold(rate: Rate) -> None:
+def test_points_that_were_not_measured_are_where_they_are_forecast(rate: Rate) -> None:
     fitted = fit(FEW, rate, scatter=0.01)
     others = [at for at in GRID if at not in FEW]
     assert sum(error <= 0.05 for error in errors(fitted, rate, others)) >= 0.9 * len(others)

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from harness.analysis.sanity import as_found, check, contradictions
+from harness.analysis.sanity import check, contradictions, pre_existing
 from harness.model import ClientPart, Duplex, Io, Latency, LinkProfile, Proof, Record, Status
 from harness.parse.disks import load_disk
 from harness.parse.profiles import load_link
@@ -67,7 +67,7 @@ def test_a_real_link_is_as_fast_as_the_slower_card() -> None:
         ([{"kind": "ethernet"}, {}], None),
     ]
     for ends, rate_bit_s in cards:
-        assert as_found(link, ends).rate_bit_s == rate_bit_s, ends
+        assert pre_existing(link, ends).rate_bit_s == rate_bit_s, ends
 
 
 def test_no_modelled_disk_moves_more_than_its_rate() -> None:

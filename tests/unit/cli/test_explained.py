@@ -176,7 +176,7 @@ def test_nothing_to_try_is_said(tmp_path: Path) -> None:
     folder = str(forecasting(tmp_path))
     forecasting(tmp_path, "r2")
     for words, named in (
-        # Without the parameters that a session negotiated, nothing is known of the path, nothing foretold.
+        # Without the parameters that a session negotiated, nothing is known of the path, nothing forecast.
         ((folder, "--try"), ["no change is forecast"]),
         ((folder, "--try", "--cell", "wird"), ["wird", "rand-read-4k"]),
         ((folder, "--cell", "wifi"), ["--try"]),

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from harness import model
 from harness.analysis import theory
 from harness.explain import Explained, Limit, as_json, explain, limits, path, sentence, span, text, waterfall
-from harness.explain.evidence import Evidence, Ladder, busiest_of, busy_of, collect
+from harness.explain.evidence import Baselines, Evidence, busiest_of, busy_of, collect
 from harness.explain.span import Span, exact, within
 from harness.explain.verdict import Confidence, judge
 from harness.model.reread import Reread, Sign, Suspicion
@@ -154,8 +154,8 @@ def protected(**changes: Any) -> Evidence:
     driver = "rfc4106(gcm_base(ctr(aes-generic),ghash-generic))"
     whole: dict[str, Any] = {"key": key("aes128gcm16"), "path": asked(framing=GCM_ESP), "driver": driver}
     whole |= {"time_ns": within(12500 * US, 0.01), "busy": within(0.85, 0.01)}
-    whole["plain"] = Ladder(time_ns=within(2500 * US, 0.01), busy=within(0.1, 0.05))
-    whole["null"] = Ladder(time_ns=within(5000 * US, 0.01), framing_ns=40 * US, busy=within(0.5, 0.05))
+    whole["plain"] = Baselines(time_ns=within(2500 * US, 0.01), busy=within(0.1, 0.05))
+    whole["null"] = Baselines(time_ns=within(5000 * US, 0.01), framing_ns=40 * US, busy=within(0.5, 0.05))
     return cell(**whole | changes)
 
 
@@ -285,7 +285,7 @@ def test_a_narrow_window_lets_its_bytes_through_once_in_a_round_trip() -> None:
     # As many windows as hold the data and its header, and the last is not waited for.
     assert narrow.window_ns == pytest.approx(16 * 4000 * US, rel=0.01)
     assert narrow.is_window_narrow(1) and not wide.is_window_narrow(1)
-    # It is named, and nothing foretold of a wider one.
+    # It is named, and nothing forecast of a wider one.
     narrow = asked(far(2000), window_bytes=16384)
     time_ns = narrow.round_trip_ns + narrow.window_ns + narrow.link_ns + narrow.transport_ns + 60 * US
     verdict = judge(cell(path=narrow, time_ns=exact(time_ns), busy=within(0.01, 0.05)))

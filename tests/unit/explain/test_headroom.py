@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.explain import Explained, Limit, as_json, headroom
-from harness.explain.evidence import Evidence, Ladder
+from harness.explain.evidence import Baselines, Evidence
 from harness.explain.span import exact, within
 from harness.explain.verdict import judge
 from harness.model import Clock
@@ -18,7 +18,7 @@ CIPHER_US = 500
 
 def hidden(**changes: Any) -> Evidence:
     """A 256K read with GCM that the link limits: 2.6 ms, of which the core works 1.3 and the cipher 0.5."""
-    times: dict[str, Any] = {"time_ns": exact(2600 * US), "plain": Ladder(time_ns=exact(2500 * US))}
+    times: dict[str, Any] = {"time_ns": exact(2600 * US), "plain": Baselines(time_ns=exact(2500 * US))}
     times |= {"least_work_ns": within(1300 * US, 0.1), "cipher_ns": within(CIPHER_US * US, 0.1)}
     return protected(**{"null": None, "busy": exact(0.5)} | times | changes)
 

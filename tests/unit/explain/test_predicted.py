@@ -1,4 +1,4 @@
-"""Predictions from price lists: what limits, how sure, and that they are never taken for a measurement."""
+"""Predictions from CPU cost files: what limits, how sure, and that they are never taken for a measurement."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from harness.analysis.prices import Fit, Operation, Per, Price, PriceList, Whose
-from harness.explain import compared, predicted, priced, scored
+from harness.analysis.cpu_costs import CpuCost, CpuCosts, Fit, Operation, Per, WhichEnd
+from harness.explain import compared, demand, predicted, scored
 from harness.explain.path import Demands, Sealed
-from harness.explain.predicted import Ends, Predicted, Way
+from harness.explain.predicted import Ends, NetworkPath, Predicted
 from harness.explain.remedy import LimitingResource
 from harness.model import Column, Job, Record
 from harness.model.errors import UsageError
 from harness.model.probing import CipherFigures
 from harness.model.telemetry import ProcessorUse
-from harness.parse.prices import written
+from harness.parse.cpu_costs import written
 from harness.parse.profiles import load_link, load_proposal
 from harness.results.measured import Measured
-from tests.unit.analysis.test_prices import price
+from tests.unit.analysis.test_cpu_costs import cost
 from tests.unit.command import harness
 from tests.unit.explain.test_explain import SESSION, known
 
 RUN = Path(__file__).parents[3] / "docs" / "figures" / "make-run"
 GCM = load_proposal("aes128gcm16")
-BOTH_ENDS = (Whose.INITIATOR, Whose.TARGET)
+BOTH_ENDS = (WhichEnd.INITIATOR, WhichEnd.TARGET)
 
 
 def job(bs: str, depth: int = 1, rw: str = "randread", **more: str) -> Job:
@@ -38,7 +38,7 @@ def job(bs: str, depth: int = 1, rw: str = "randread", **more: str) -> Job:
     return Job(name=f"{rw}-{bs}-qd{depth}", options=tuple(options.items()))
 
 
-def price_list(at: tuple[Whose, ...] = (Whose.BOTH,), scale: float = 1.0, **changes: Any) -> PriceList:
+def costs_of(at: tuple[WhichEnd, ...] = (WhichEnd.BOTH,), scale: float = 1.0, **changes: Any) -> CpuCosts:
     """A machine that takes a few us for each operation; an ESP packet is dear."""
     ns = {Per.BYTE: 0.1, Per.CALL: 1000.0, Per.WAKE_UP: 2000.0, Per.IO: 5000.0, Per.PACKET: 3000.0}
     both, sealed = ("read", "write"), ("encrypt", "decrypt")
@@ -51,40 +51,40 @@ def price_list(at: tuple[Whose, ...] = (Whose.BOTH,), scale: float = 1.0, **chan
         Operation("ESP", Per.PACKET),
         *(Operation("aes128gcm16", each, d) for each in (Per.PACKET, Per.BYTE) for d in sealed),
     ]
-    priced = [price(each, scale * ns[each.per], 0.1 * scale * ns[each.per]) for each in operations]
-    made = [replace(each, at=end) for end in at for each in priced]
+    simulated = [cost(each, scale * ns[each.per], 0.1 * scale * ns[each.per]) for each in operations]
+    made = [replace(each, at=end) for end in at for each in simulated]
     session = {name: int(value) for name, value in SESSION.items()} | {"max_sectors_kb": 1024}
     whole: dict[str, Any] = {"fit": Fit(cells=40, repeats=2, error=0.03), "sessions": {"iscsi": session}}
-    return PriceList(name="x", version=1, title="x", prices=tuple(made), **whole | changes)
+    return CpuCosts(name="x", version=1, title="x", costs=tuple(made), **whole | changes)
 
 
-ENDS = Ends(target=price_list())
+ENDS = Ends(target=costs_of())
 
 
-def way(link: str = "wired", *protection: str) -> Way:
+def way(link: str = "wired", *protection: str) -> NetworkPath:
     profile = load_link(link)
-    return Way(column=Column(profile.name, protection), link=profile, proposals={"aes128gcm16": GCM})
+    return NetworkPath(column=Column(profile.name, protection), link=profile, proposals={"aes128gcm16": GCM})
 
 
-def one(ends: Ends, of: Way, asked: Job) -> Predicted:
+def one(ends: Ends, of: NetworkPath, asked: Job) -> Predicted:
     (found,) = predicted.predict(ends, [of], [asked])
     assert found.why_not or (found.mb_s and found.low_mb_s and found.high_mb_s)
     return found
 
 
-def rate(ends: Ends, of: Way, asked: Job) -> float:
+def rate(ends: Ends, of: NetworkPath, asked: Job) -> float:
     return known(one(ends, of, asked).mb_s)
 
 
 def test_what_limits_is_what_is_full() -> None:
-    assert one(ENDS, way(), job("4k")).then is LimitingResource.ALONE
+    assert one(ENDS, way(), job("4k")).then is LimitingResource.LATENCY_BOUND
     assert one(ENDS, way(), job("1m", 8)).then is LimitingResource.LINK
     assert one(ENDS, way("wired:unshaped", "aes128gcm16"), job("64k", 8)).then is LimitingResource.CORE
     # No more than the link carries, and more in flight is no slower.
     assert rate(ENDS, way(), job("4k", 32)) <= 1.001 * known(one(ENDS, way(), job("4k", 32)).bound_mb_s)
     assert rate(ENDS, way(), job("4k", 32)) > rate(ENDS, way(), job("4k", 8)) > rate(ENDS, way(), job("4k"))
     # A local disk takes what the core works: a system call, a wake-up and 4096 bytes.
-    found = one(ENDS, Way(column=Column("local")), job("4k"))
+    found = one(ENDS, NetworkPath(column=Column("local")), job("4k"))
     assert found.mb_s == pytest.approx(4096e3 / (1000 + 2000 + 409.6))
     assert found.then is LimitingResource.CORE and found.bound_mb_s is None
     mixed = rate(ENDS, way(), job("4k", 8, rw="randrw", rwmixread="70"))
@@ -92,17 +92,17 @@ def test_what_limits_is_what_is_full() -> None:
     assert min(reads, writes) <= mixed <= max(reads, writes)
 
 
-def test_a_link_between_two_machines_is_a_cable_and_needs_no_price_of_emulation() -> None:
-    of_both = price_list(BOTH_ENDS)
-    prices = tuple(price for price in of_both.prices if price.part != "emulated link")
-    prices += (Price(part="link", per=Per.ROUND_TRIP, at=Whose.NONE, ns=7000, low=7000, high=7000),)
-    ends = Ends(target=replace(of_both, prices=prices))
+def test_a_link_between_two_machines_is_a_cable_and_needs_no_cost_of_emulation() -> None:
+    of_both = costs_of(BOTH_ENDS)
+    costs = tuple(cost for cost in of_both.costs if cost.part != "emulated link")
+    costs += (CpuCost(part="link", per=Per.ROUND_TRIP, at=WhichEnd.NONE, ns=7000, low=7000, high=7000),)
+    ends = Ends(target=replace(of_both, costs=costs))
     near, far = (
         4096e3 / rate(ends, way(link), job("4k")) for link in ("wired:unshaped", "wired:unshaped,rtt=300us")
     )
     assert far - near == pytest.approx(300_000)
     assert one(ends, way("wired:rtt=300us"), job("4k")).rests_on["idle"] == 7000
-    fast, slow = price_list(BOTH_ENDS, 0.2), price_list(BOTH_ENDS, 4.0)  # They have a core each.
+    fast, slow = costs_of(BOTH_ENDS, 0.2), costs_of(BOTH_ENDS, 4.0)  # They have a core each.
     protected, asked = way("wired:unshaped", "aes128gcm16"), job("64k", 16)
     alike = rate(Ends(target=slow, initiator=slow), protected, asked)
     assert rate(Ends(target=slow, initiator=fast), protected, asked) == pytest.approx(alike, rel=0.3)
@@ -111,50 +111,50 @@ def test_a_link_between_two_machines_is_a_cable_and_needs_no_price_of_emulation(
     assert found.rests_on["initiator's core"] > 10 * found.rests_on["target's core"]
 
 
-def test_intervals_hold_the_figure_and_grow_with_what_prices_leave_open() -> None:
-    vague = price_list(fit=Fit(cells=40, repeats=2, error=0.3))
+def test_intervals_hold_the_figure_and_grow_with_what_costs_leave_open() -> None:
+    vague = costs_of(fit=Fit(cells=40, repeats=2, error=0.3))
     sure, unsure = (one(Ends(target=each), way(), job("4k", 32)) for each in (ENDS.target, vague))
     for each in (sure, unsure):
         assert known(each.low_mb_s) < known(each.mb_s) < known(each.high_mb_s)
     assert known(unsure.low_mb_s) < known(sure.low_mb_s)
     assert {name for name, part in sure.unsure.items() if part} == {"prices", "fit", "model"}
-    # Prices of one direction stand for both with a wider interval.
+    # CPU costs of one direction stand for both with a wider interval.
     whole = ENDS.target
-    reads = replace(whole, prices=tuple(price for price in whole.prices if price.direction != "write"))
+    reads = replace(whole, costs=tuple(cost for cost in whole.costs if cost.direction != "write"))
     sure, borrowed = (one(Ends(target=each), way(), job("4k", 8, rw="randwrite")) for each in (whole, reads))
     assert borrowed.mb_s == sure.mb_s and known(borrowed.low_mb_s) < known(sure.low_mb_s)
-    assert borrowed.unsure["the other direction's prices"] > 0
+    assert borrowed.unsure["the other direction's CPU costs"] > 0
 
 
 def test_lists_without_an_end_are_refused_and_those_of_a_busy_machine_doubted() -> None:
     with pytest.raises(UsageError, match="both ends in one kernel"):
-        predicted.predict(Ends(target=price_list(), initiator=price_list()), [way()], [job("4k")])
+        predicted.predict(Ends(target=costs_of(), initiator=costs_of()), [way()], [job("4k")])
     with pytest.raises(UsageError, match="single operations alone"):
-        predicted.predict(Ends(target=price_list(())), [way()], [job("4k")])
-    busy = price_list(fit=Fit(cells=40, repeats=2, error=0.03, taken=0.6))
-    (doubt,) = predicted.doubts(Ends(target=busy, initiator=price_list()))
+        predicted.predict(Ends(target=costs_of(())), [way()], [job("4k")])
+    busy = costs_of(fit=Fit(cells=40, repeats=2, error=0.03, taken=0.6))
+    (doubt,) = predicted.doubts(Ends(target=busy, initiator=costs_of()))
     assert "60%" in doubt and "measure them again" in doubt
-    a = price_list()
-    lines, said = compared.of_lists(a, price_list(scale=1.05))
-    assert len(lines) == len(a.prices) and all(line[5] == "1.05" for line in lines)
-    assert said.startswith(f"{len(lines)} of {len(lines)} prices agree") and "1.05" in said
-    lines, said = compared.of_lists(a, price_list(scale=2.0))
+    a = costs_of()
+    lines, said = compared.of_lists(a, costs_of(scale=1.05))
+    assert len(lines) == len(a.costs) and all(line[5] == "1.05" for line in lines)
+    assert said.startswith(f"{len(lines)} of {len(lines)} CPU costs agree") and "1.05" in said
+    lines, said = compared.of_lists(a, costs_of(scale=2.0))
     assert said.startswith("0 of") and all(line[6] == "differ" for line in lines)
-    least, most = price_list(scale=1e-320), price_list(scale=1e5)
+    least, most = costs_of(scale=1e-320), costs_of(scale=1e5)
     for two in ((most, least), (least, most)):
-        assert "a factor of" in compared.of_lists(*two)[1], "a price next to nothing"
-    lines, said = compared.of_lists(a, price_list(()))
+        assert "a factor of" in compared.of_lists(*two)[1], "a CPU cost next to nothing"
+    lines, said = compared.of_lists(a, costs_of(()))
     assert said.startswith("0 of 0") and all(line[4] == "" for line in lines)
 
 
-def test_what_has_no_price_says_why() -> None:
-    nbd = Way(column=Column("wired", transport="nbd"), link=load_link("wired"))
+def test_what_has_no_cost_says_why() -> None:
+    nbd = NetworkPath(column=Column("wired", transport="nbd"), link=load_link("wired"))
     for of, asked, why in (
         (way(), job("4k", rw="randwrite", fdatasync="1"), "flushes"),
         (way(), job("4k", bsrange="4k-64k"), "several sizes"),
         (way("wired", "aes256gcm16"), job("4k"), "over the wire is unknown"),
-        (nbd, job("4k"), "nbd has no prices"),
-        (way("wired", "macsec"), job("4k"), "no price of MACsec"),
+        (nbd, job("4k"), "nbd has no CPU costs"),
+        (way("wired", "macsec"), job("4k"), "no CPU cost of MACsec"),
     ):
         found = one(ENDS, of, asked)
         assert why in found.why_not and found.mb_s is None
@@ -177,25 +177,25 @@ def with_uses(run: Measured, change: Callable[[Record, ProcessorUse], list[Proce
     return found
 
 
-def test_a_stored_run_gives_prices_that_predict_it(stored: Measured) -> None:
-    found = priced.price_list(stored)
+def test_a_stored_run_gives_costs_that_predict_it(stored: Measured) -> None:
+    found = demand.costs_of(stored)
     fit = known(found.fit)
     assert fit.cells == 40 and fit.error < 0.1
-    assert 1000 < found.at(Whose.BOTH)[Operation("ESP", Per.PACKET)].ns < 20_000
-    assert {"iscsi", "block layer", "aes128gcm16"} <= {price.part for price in found.prices}
+    assert 1000 < found.at(WhichEnd.BOTH)[Operation("ESP", Per.PACKET)].ns < 20_000
+    assert {"iscsi", "block layer", "aes128gcm16"} <= {cost.part for cost in found.costs}
     said = one(Ends(target=found), way(), job("4k"))
     assert said.mb_s == pytest.approx(24, rel=0.1)  # the table of that run
-    assert all(price.rests_on for price in found.prices)
+    assert all(cost.rests_on for cost in found.costs)
     assert not any(text in written(found) for text in ("54c5", "ssh:", "make-run"))
     slower = []  # Disturbed repeats do not count where there are others.
     for record in with_uses(stored, lambda _, use: [replace(use, wall_ns=2 * use.wall_ns)]):
         others = tuple(replace(each, taken=0.5, slowed=0.5) for each in record.others)
         slower.append(replace(record, telemetry=replace(known(record.telemetry), others=others)))
-    both = priced.price_list(replace(stored, records=[*stored.records, *slower]))
-    assert both.prices == found.prices != priced.price_list(replace(stored, records=slower)).prices
+    both = demand.costs_of(replace(stored, records=[*stored.records, *slower]))
+    assert both.costs == found.costs != demand.costs_of(replace(stored, records=slower)).costs
 
 
-def test_kernels_apart_have_prices_of_each_end(stored: Measured) -> None:
+def test_kernels_per_host_have_costs_of_each_end(stored: Measured) -> None:
     def apart(record: Record, both: ProcessorUse) -> list[ProcessorUse]:
         # Three quarters of the work is the initiator's; locally it has all.
         own = 1.0 if record.column.is_local else 0.75
@@ -209,57 +209,57 @@ def test_kernels_apart_have_prices_of_each_end(stored: Measured) -> None:
             kernels = tuple(replace(kernel, ends=(end,)) for end in kernel.ends)
             probe = replace(probe, figures=replace(probe.figures, kernels=kernels))
         probes.append(probe)
-    found = priced.price_list(replace(stored, records=with_uses(stored, apart), probes=probes))
-    assert {price.at for price in found.prices} == {Whose.INITIATOR, Whose.TARGET, Whose.NONE}
-    assert not any(price.part == "block layer" for price in found.at(Whose.TARGET).values())
+    found = demand.costs_of(replace(stored, records=with_uses(stored, apart), probes=probes))
+    assert {cost.at for cost in found.costs} == {WhichEnd.INITIATOR, WhichEnd.TARGET, WhichEnd.NONE}
+    assert not any(cost.part == "block layer" for cost in found.at(WhichEnd.TARGET).values())
     said = one(Ends(target=found), way("wired", "aes128gcm16"), job("256k"))
     assert said.rests_on["initiator's core"] > said.rests_on["target's core"] > 0
     assert said.mb_s == pytest.approx(102, rel=0.1)  # the table of that run
     # Each end encrypts what it sends: the target most of what is read.
-    assert found.at(Whose.TARGET).keys() >= {Operation("aes128gcm16", Per.BYTE, "encrypt")}
+    assert found.at(WhichEnd.TARGET).keys() >= {Operation("aes128gcm16", Per.BYTE, "encrypt")}
 
 
-def test_runs_without_prices_are_refused(stored: Measured) -> None:
+def test_runs_without_costs_are_refused(stored: Measured) -> None:
     for folder, said in (("scale-virtual", "virtual time"), ("document-002", "no results")):
         with pytest.raises(UsageError, match=said):
-            priced.price_list(Measured.read([RUN.parent / folder]))
+            demand.costs_of(Measured.read([RUN.parent / folder]))
 
     def long(record: Record, use: ProcessorUse) -> list[ProcessorUse]:
         """As over a slow ssh, where counters are read for seconds around a short cell."""
-        return [replace(use, wall_ns=round(priced.MOST_WATCHED * known(record.fio_ns)) + 1)]
+        return [replace(use, wall_ns=round(demand.MOST_WATCHED * known(record.fio_ns)) + 1)]
 
     with pytest.raises(UsageError, match="at most 3 times as long as fio ran, found none") as refused:
-        priced.price_list(replace(stored, records=with_uses(stored, long)))
+        demand.costs_of(replace(stored, records=with_uses(stored, long)))
     assert "--runtime" in (refused.value.hint or "")
 
 
 def test_the_command_marks_all_of_it_as_predicted(tmp_path: Path) -> None:
     for name, scale in (("nas", 1.0), ("laptop", 2.0)):
-        (tmp_path / f"{name}.toml").write_text(written(price_list(BOTH_ENDS, scale)), encoding="utf-8")
+        (tmp_path / f"{name}.toml").write_text(written(costs_of(BOTH_ENDS, scale)), encoding="utf-8")
     machines = ("--machine", "nas.toml", "--initiator-machine", "laptop.toml")
     column = ("--link", "wired:rtt=0.3ms", "--protect", "aes128gcm16", "--profile", "modern")
     done = harness("predict", *machines, *column, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("predicted, not measured") and "wired-rtt300us+aes128gcm16" in done.stdout
-    assert "outside what was ever scored" in done.stdout and "flushes have no price" in done.stdout
+    assert "outside what was ever scored" in done.stdout and "flushes have no CPU cost" in done.stdout
     done = harness("predict", *machines, *column, "--format", "json", cwd=tmp_path)
     found = json.loads(done.stdout)
     assert found["predicted"] is True and found["outside"]
     assert {cell["mark"] for cell in found["cells"]} == {"predicted"}
     assert msgspec.json.decode(done.stdout, type=predicted.PrintedPrediction).machine == "nas"
     nowhere = ("--machine", "nas.toml", "--link", "nowhere")
-    for words, said in (((), "expected prices to predict from"), (nowhere, "nowhere")):
+    for words, said in (((), "expected CPU costs to predict from"), (nowhere, "nowhere")):
         done = harness("predict", *words, cwd=tmp_path)
         assert done.returncode == 2 and said in done.stderr
 
 
 def test_the_commands_make_a_list_of_a_run_compare_and_print_the_score(tmp_path: Path) -> None:
-    done = harness("price", str(RUN), "-o", "a.toml", cwd=tmp_path)
+    done = harness("cpu-cost", str(RUN), "-o", "a.toml", cwd=tmp_path)
     assert done.returncode == 0 and "off by" in done.stderr, done.stderr
-    done = harness("price", "a.toml", "a.toml", cwd=tmp_path)
-    assert done.returncode == 0 and "prices agree" in done.stdout, done.stderr
-    assert harness("price", "a.toml", "a.toml", "a.toml", cwd=tmp_path).returncode == 2
-    assert harness("price", "nowhere", cwd=tmp_path).returncode == 2
+    done = harness("cpu-cost", "a.toml", "a.toml", cwd=tmp_path)
+    assert done.returncode == 0 and "CPU costs agree" in done.stdout, done.stderr
+    assert harness("cpu-cost", "a.toml", "a.toml", "a.toml", cwd=tmp_path).returncode == 2
+    assert harness("cpu-cost", "nowhere", cwd=tmp_path).returncode == 2
     done = harness("predict", "--score", cwd=tmp_path)
     assert done.returncode == 0 and "median error" in done.stdout, done.stderr
     of = {"price_lists": ("x",), "links": ("wired",), "protections": (), "transports": ("iscsi",)}

@@ -63,14 +63,14 @@ def test_a_faster_link_uncovers_the_work_that_went_on_meanwhile() -> None:
     twice = asked(far(50, 2 * 10**9))
     core_ns = sum(remedy.WORK[ChangeKind.RATE, True]) / 2 * 2000 * US + 75 * US
     for busy, then, time_ns in (
-        (0.2, LimitingResource.ALONE, 2500 * US - asked().alone_ns + twice.alone_ns),
+        (0.2, LimitingResource.LATENCY_BOUND, 2500 * US - asked().alone_ns + twice.alone_ns),
         (0.8, LimitingResource.CORE, core_ns),
     ):
         change = known(judge(cell(busy=exact(busy), faster=twice, is_memory=True)).change)
         assert (change.step, change.then) == (ChangeStep(ChangeKind.RATE, 2), then)
         assert change.time_ns == pytest.approx(time_ns, rel=0.001)
         assert change.least_ns <= change.time_ns <= change.most_ns
-    # What gains little or only the lab would limit is not foretold.
+    # What gains little or only the lab would limit is not forecast.
     full: dict[str, Any] = {"busy": exact(0.8), "faster": twice, "is_memory": True}
     assert judge(cell(**full, is_emulated=True)).change is None
     assert judge(cell(**full | {"busy": exact(0.95)})).change is None
@@ -89,7 +89,7 @@ def test_memory_that_takes_half_the_time_is_no_advice() -> None:
     disk, memory = judge(cell(**slow)), judge(cell(**slow, is_memory=True))
     assert disk.limited_by is memory.limited_by is Limit.DEVICE
     assert known(disk.change).time_ns == pytest.approx(7000 * US) and memory.change is None
-    # Only what can be made is foretold.
+    # Only what can be made is forecast.
     found = known(waterfall.best_guess(read_4k(faster=asked(block_bytes=4096), is_memory=False)))
     kinds = {step.kind for limit in Limit if (step := limit.rule.change(found)) is not None}
     assert kinds == {ChangeKind.DEPTH, ChangeKind.RATE, ChangeKind.DEVICE}

@@ -1,4 +1,4 @@
-"""What a part is worth if it alone were faster, of price lists and of runs."""
+"""What a part is worth if it alone were faster, of CPU cost files and of runs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from bench import what_if as score
-from harness.analysis.prices import PriceList
+from harness.analysis.cpu_costs import CpuCosts
 from harness.explain import predicted, what_if
-from harness.explain.predicted import Ends, Predicted, Way
+from harness.explain.predicted import Ends, NetworkPath, Predicted
 from harness.explain.what_if import FasterPart, Matrix
 from harness.model import Column
 from harness.model.errors import UsageError
-from harness.model.telemetry import Others
+from harness.model.telemetry import BackgroundLoad
 from harness.results.measured import Measured
 from tests.unit.cli.test_cli import assert_refused
 from tests.unit.command import harness
@@ -25,7 +25,7 @@ from tests.unit.explain.test_explain import known
 from tests.unit.explain.test_predicted import ENDS, job, way
 
 FIGURES = Path(__file__).parents[3] / "docs" / "figures"
-LADDER = FIGURES / "ladder"
+BASELINES = FIGURES / "ladder"
 PROTECTED = way("wired:unshaped", "aes128gcm16")
 
 
@@ -60,20 +60,20 @@ def test_a_gain_is_as_sure_as_what_it_is_from() -> None:
     (change,) = what_if.parse("ESP=2x", ENDS)
     (as_it_is,) = predicted.predict(ENDS, [PROTECTED], [job("4k")])
 
-    def half_width(prices: PriceList, measured: float) -> float:
+    def half_width(costs: CpuCosts, measured: float) -> float:
         rates = {(as_it_is.name, as_it_is.workload): measured}
-        (gain,) = Matrix(Ends(target=prices), [PROTECTED], [job("4k")], rates).gains(change)
+        (gain,) = Matrix(Ends(target=costs), [PROTECTED], [job("4k")], rates).gains(change)
         found = known(gain)
         assert found.low < found.part < found.high
         return found.half_width
 
     sure, mb_s = ENDS.target, known(as_it_is.mb_s)
-    assert half_width(sure, mb_s) < half_width(sure, 0.8 * mb_s)  # prices miss a fifth
-    esp = next(price for price in sure.prices if price.part == "ESP")
+    assert half_width(sure, mb_s) < half_width(sure, 0.8 * mb_s)  # CPU costs miss a fifth
+    esp = next(cost for cost in sure.costs if cost.part == "ESP")
     wider = replace(esp, low=esp.ns / 2, high=esp.ns * 2)
-    prices = tuple(wider if price == esp else price for price in sure.prices)
-    assert half_width(sure, mb_s) < half_width(replace(sure, prices=prices), mb_s)
-    # A cell that prices hit is no surer than those that they are from.
+    costs = tuple(wider if cost == esp else cost for cost in sure.costs)
+    assert half_width(sure, mb_s) < half_width(replace(sure, costs=costs), mb_s)
+    # A cell that CPU costs hit is no surer than those that they are from.
     (before, *_) = predicted.predict(ENDS, [way()], [job("1m", 32)])
     of_middle = before.unsure["fit"] / predicted.WHOLE_OF_MIDDLE
     mb_s = known(before.mb_s)
@@ -92,20 +92,20 @@ def test_a_gain_is_as_sure_as_what_it_is_from() -> None:
     assert (faster.part, faster.low, faster.high) == pytest.approx((0.5, *bounds))
 
 
-def test_what_may_be_otherwise_is_each_price_and_how_long_ios_wait() -> None:
-    of_prices = [price for price in ENDS.target.prices if price.low < price.high]
-    *pairs, (less, more) = what_if.variants([*ENDS.target.prices, *ENDS.target.prices])
-    assert len(pairs) == len(dict.fromkeys(of_prices)) and less.further == -more.further < 0
-    for price, (low, high) in zip(of_prices, pairs, strict=True):
-        place = ENDS.target.prices.index(price)
-        low_ns, high_ns = (each.of(ENDS.target).prices[place].ns for each in (low, high))
-        assert price.low < low_ns < price.ns < high_ns < price.high
-    # One I/O at a time waits for nobody; the ratio 1 is sure but for what the prices miss.
+def test_what_may_be_otherwise_is_each_cost_and_how_long_ios_wait() -> None:
+    of_costs = [cost for cost in ENDS.target.costs if cost.low < cost.high]
+    *pairs, (less, more) = what_if.variants([*ENDS.target.costs, *ENDS.target.costs])
+    assert len(pairs) == len(dict.fromkeys(of_costs)) and less.further == -more.further < 0
+    for cost, (low, high) in zip(of_costs, pairs, strict=True):
+        place = ENDS.target.costs.index(cost)
+        low_ns, high_ns = (each.of(ENDS.target).costs[place].ns for each in (low, high))
+        assert cost.low < low_ns < cost.ns < high_ns < cost.high
+    # One I/O at a time waits for nobody; the ratio 1 is sure but for what the CPU costs miss.
     assert what_if.reach_of(lambda _: 1.0, pairs, 0.05) == pytest.approx(0.05)
 
 
 def test_bars_are_in_the_order_of_what_parts_give() -> None:
-    ways, several_sizes = [way(), PROTECTED, Way(column=Column("local"))], job("4k", bsrange="4k-64k")
+    ways, several_sizes = [way(), PROTECTED, NetworkPath(column=Column("local"))], job("4k", bsrange="4k-64k")
     found = what_if.worked_out(ENDS, ways, [job("4k"), several_sizes], "2x")
     lines = what_if.lines(found)
     bars = lines[lines.index("") + 2 :]
@@ -123,7 +123,7 @@ def test_bars_are_in_the_order_of_what_parts_give() -> None:
 
 
 def test_of_a_run_what_was_measured_is_multiplied_by_the_ratio() -> None:
-    run = Measured.read([LADDER])
+    run = Measured.read([BASELINES])
     found = what_if.of_run(run, "cipher=2x,rate=2x")
     assert found.machine == "20261125-005004-467b" and len(found.cells) == 8
     protected = [cell for cell in found.cells if "+" in cell.name]
@@ -136,7 +136,7 @@ def test_of_a_run_what_was_measured_is_multiplied_by_the_ratio() -> None:
     assert [each.words for each in found.parts] == ["rate 2x", "cipher 2x"] and found.parts[1].cells == 4
     assert all(0 < each.half_width < 0.1 for each in found.parts)
     assert all("±" in line for line in what_if.lines(found)[-2:])
-    busy = Others(hosts=("machine",), wall_ns=10**9, cores=2, taken=0.5)
+    busy = BackgroundLoad(hosts=("machine",), wall_ns=10**9, cores=2, taken=0.5)
     records = [replace(r, telemetry=replace(known(r.telemetry), others=(busy,))) for r in run.records]
     found = what_if.of_run(replace(run, records=records), "rate=2x")
     assert all(cell.is_disturbed for cell in found.cells) and any("50%" in each for each in found.outside)
@@ -161,10 +161,10 @@ def test_of_a_run_what_was_measured_is_multiplied_by_the_ratio() -> None:
 
 
 def test_the_command_prints_a_chart_and_nothing_else_with_it() -> None:
-    done = harness("explain", str(LADDER), "--what-if", "cipher=2x,rtt=0.5x", cwd=FIGURES)
+    done = harness("explain", str(BASELINES), "--what-if", "cipher=2x,rtt=0.5x", cwd=FIGURES)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("predicted, not measured") and "rtt 0.5x" in done.stdout
-    done = harness("explain", str(LADDER), "--what-if", "2x", "--summary", cwd=FIGURES)
+    done = harness("explain", str(BASELINES), "--what-if", "2x", "--summary", cwd=FIGURES)
     assert_refused(done, "--what-if", "--summary", status=2)
     for run, said in (("scale-virtual", "virtual"), ("document-002", "no results")):
         done = harness("explain", str(FIGURES / run), "--what-if", "2x", cwd=FIGURES)
@@ -198,14 +198,14 @@ def test_two_cells_are_a_change_if_one_thing_differs() -> None:
     assert not any(score.kind_of(debian, a, pool, b) for a in debian.cells for b in pool.cells)
 
 
-def test_a_price_that_is_changed_is_a_change_and_there_alone() -> None:
+def test_a_cost_that_is_changed_is_a_change_and_there_alone() -> None:
     pools = [score.Pool("own", [FIGURES / "ciphers"], faster=faster) for faster in ("", "cipher=2x")]
     within, faster, back, other_within = (
         {score.kind_of(one, a, other, b) for a in one.cells for b in other.cells}
         for one, other in itertools.product(pools, pools)
     )
-    assert {score.PROTECTION, score.DEPTH} <= within and score.PRICE not in within
-    assert faster == {"", score.PRICE} and back == other_within == {""}
+    assert {score.PROTECTION, score.DEPTH} <= within and score.COST not in within
+    assert faster == {"", score.COST} and back == other_within == {""}
     # Points are parts of the slower side's time.
     up = score.Change("link", "", score.BLIND, before_mb_s=50.0, said_mb_s=90.0, after_mb_s=100.0)
     assert up.worth(100.0) == pytest.approx(50) and up.points == pytest.approx(5.56, abs=0.01)

@@ -23,11 +23,11 @@ from typing import Any
 from harness.hosts import NamespaceHost, programs
 from harness.hosts.runner import Completed
 from harness.model.errors import CommandFailed, Interrupted
-from harness.protection import witness
+from harness.protection import xfrm_listener
 from harness.protection.capture import MOST_SPARSE, FrameReader, Seen
 from harness.protection.ipsec.charon import Charon
 from harness.protection.ipsec.layer import EspFrames
-from harness.protection.witness import ConnectAttempt, Witness, WitnessReport
+from harness.protection.xfrm_listener import ConnectAttempt, ListenerReport, XfrmListener
 from tests.unit.fakes.answers import DONE, NO, Answer
 from tests.unit.fakes.ipsec import Ipsec
 from tests.unit.fakes.iscsi import Iscsi
@@ -45,7 +45,7 @@ USERS = ("netns vpn", "policy 10.0.0.1/32", "target iqn.2020-01.org.example:mine
 IO_BYTES = 4_096_000
 """What every fake fio moves."""
 
-WITNESS = programs.source("harness.protection", "witness")
+LISTENER = programs.source("harness.protection", "xfrm_listener")
 PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 96, 1)
 READER = FrameReader(frames=EspFrames(addresses=(bytes(4), bytes(4))), port=3260)
 
@@ -148,13 +148,13 @@ class IdleDaemon:
 
 
 class FakeDaemon:
-    """A program that keeps running. tcpdump and a witness answer to signals, in their files."""
+    """A program that keeps running. tcpdump and an xfrm listener answer to signals, in their files."""
 
     def __init__(self, host: FakeHost, argv: tuple[str, ...], log: Path, output: Path | None) -> None:
         self.host, self.argv, self.log, self.output = host, argv, log, output or log
         self.has_ended, self.dropped = False, 0
-        self.is_witness = WITNESS in argv
-        if self.is_witness:
+        self.is_listener = LISTENER in argv
+        if self.is_listener:
             self.output.write_bytes(b"")
             self._report()
         elif output is not None:
@@ -167,9 +167,9 @@ class FakeDaemon:
         return self.has_ended
 
     def signal(self, number: int) -> None:
-        if self.is_witness and number == signal.SIGUSR2:
+        if self.is_listener and number == signal.SIGUSR2:
             self._knock()
-        elif self.is_witness:
+        elif self.is_listener:
             self._report()
         elif not self.has_ended:
             seen = f"{self.frames} packets captured, {self.frames} packets received by filter"
@@ -189,18 +189,18 @@ class FakeDaemon:
             stream.write(json.dumps(fields).encode() + b"\n")
 
     def _report(self) -> None:
-        iface, reqid, *_ = self.argv[self.argv.index(WITNESS) + 1 :]
+        iface, reqid, *_ = self.argv[self.argv.index(LISTENER) + 1 :]
         counted = self.host.read_files(["/proc/net/dev"])[0].splitlines()
         (line,) = (line for line in counted if f"{iface}:" in line)
         states = self.host.world.ipsec.associations(self.host.netns, reqid)
         self._answer(before=line, states=states, after=line, snmp=PROC_NET_SNMP)
 
     def _knock(self) -> None:
-        """A barrier stops it; otherwise the first segment leaves, and the answer of the other end."""
-        _, _, own, own_port, peer, port = self.argv[self.argv.index(WITNESS) + 1 :]
+        """A fail-closed policy stops it; otherwise the first segment leaves, and the answer of the other end."""
+        _, _, own, own_port, peer, port = self.argv[self.argv.index(LISTENER) + 1 :]
         world, netns = self.host.world, self.host.netns
-        barriers = [thing for thing in world.things if thing.startswith(f"policy {netns} src {own}/32")]
-        if any(" proto 6 " in thing and " dir out" in thing for thing in barriers):
+        fail_closed = [thing for thing in world.things if thing.startswith(f"policy {netns} src {own}/32")]
+        if any(" proto 6 " in thing and " dir out" in thing for thing in fail_closed):
             self._answer(error="EPERM", blocked=1)
             return
         for captured in world.captures:
@@ -209,16 +209,16 @@ class FakeDaemon:
         self._answer(error="ECONNREFUSED", blocked=0)
 
 
-class FakeWitness(Witness):
+class FakeXfrmListener(XfrmListener):
     """One that tells what it is given: the reports one after another, the last again and again."""
 
-    def __init__(self, *reports: WitnessReport, attempts: Sequence[ConnectAttempt] = ()) -> None:
+    def __init__(self, *reports: ListenerReport, attempts: Sequence[ConnectAttempt] = ()) -> None:
         self.reports, self.attempts = list(reports), list(attempts)
 
-    def ask(self, what: int = witness.REPORT) -> None:
+    def ask(self, what: int = xfrm_listener.REPORT) -> None:
         pass
 
-    def report(self) -> WitnessReport:
+    def report(self) -> ListenerReport:
         return self.reports.pop(0) if len(self.reports) > 1 else self.reports[0]
 
     def attempted(self) -> ConnectAttempt:

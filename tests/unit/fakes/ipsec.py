@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harness.protection.capture import MOST_SPARSE
-from harness.protection.witness import SaCounters
+from harness.protection.xfrm_listener import SaCounters
 from tests.unit.fakes.answers import DONE, Answer
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Ipsec:
         return text
 
     def associations(self, netns: str | None, reqid: str) -> list[dict[str, object]]:
-        """What a witness tells. Each end of an SA has its name less the network namespace."""
+        """What an xfrm listener tells. Each end of an SA has its name less the network namespace."""
         found = []
         for thing in self.world.things:
             if thing.startswith(f"state {netns} ") and thing.endswith(f" {reqid}"):
@@ -125,7 +125,7 @@ def state_text(source: str, destination: str, *, spi: int, reqid: int) -> str:
 def association(
     spi: int, source: str, destination: str, carried_bytes: int, *, packets: int | None = None, **more: Any
 ) -> SaCounters:
-    """A security association as a witness tells of it; its packets are full frames."""
+    """A security association as an xfrm listener tells of it; its packets are full frames."""
     packets = carried_bytes // 1400 if packets is None else packets
     whole: dict[str, Any] = {"spi": spi, "source": source, "destination": destination}
     whole |= {"bytes": carried_bytes, "packets": packets, "sequence": packets, "mode": "transport"}

@@ -16,7 +16,7 @@ import pytest
 
 from harness.hosts import Host, NamespaceHost
 from harness.hosts.journal import Journal, UnreadableJournal, left_on_disk, reachable
-from harness.hosts.programs.here import LARGEST_JOURNAL_BYTES
+from harness.hosts.programs.local_operations import LARGEST_JOURNAL_BYTES
 from harness.hosts.undo import UndoEntry, UndoStep, carry_out
 from harness.model.errors import CommandFailed, DeviceRefused, HostLost, Interrupted, RequirementError
 from harness.network.links import NetworkNamespace, VethPair

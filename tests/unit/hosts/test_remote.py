@@ -26,7 +26,7 @@ import msgspec
 import pytest
 
 from harness.hosts import Host, programs, remote
-from harness.hosts.programs.here import CHUNK_BYTES, RELAY_WINDOW
+from harness.hosts.programs.local_operations import CHUNK_BYTES, RELAY_WINDOW
 from harness.hosts.remote import AgentHost, reaching
 from harness.hosts.runner import LARGEST_LOG_BYTES
 from harness.hosts.undo import UndoEntry, UndoStep

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from harness.analysis.prices import PriceList
+from harness.analysis.cpu_costs import CpuCosts
 from harness.hosts.state import Owner
 from harness.hosts.undo import UndoEntry
 from harness.model import DiskProfile, LinkProfile, Plan, Proposal, Record, TransportName, texts
@@ -26,7 +26,7 @@ from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
 from harness.testbeds.lab.exchange import Renewal, WorkerOrder, WorkerReport
 from harness.testbeds.lab.kernels.kernel import Built
-from harness.testbeds.lab.persistent import Kept, LabTerms
+from harness.testbeds.lab.persistent import LabState, LabTerms
 from tests.unit.parsing import refused
 from tests.unit.results.test_results import record
 from tests.unit.results_folder import made_plan
@@ -35,8 +35,8 @@ HARNESS = Path(__file__).parents[3] / "harness"
 
 READ: tuple[Any, ...] = (
     *(Plan, Record, ProbeRecord, Samples, events.Event),
-    *(RunRequest, ProbeProfile, LinkProfile, Proposal, DiskProfile, PriceList),
-    *(Owner, UndoEntry, Built, LabTerms, Kept, WorkerOrder, Renewal, WorkerReport),
+    *(RunRequest, ProbeProfile, LinkProfile, Proposal, DiskProfile, CpuCosts),
+    *(Owner, UndoEntry, Built, LabTerms, LabState, WorkerOrder, Renewal, WorkerReport),
 )
 """The types of files: of results, of users' own, and of what the harness keeps for itself."""
 

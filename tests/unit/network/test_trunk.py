@@ -1,4 +1,4 @@
-"""Links between kernels apart: one macvlan at each end, shaped as the profile says, and gone again."""
+"""Links between kernels per host: one macvlan at each end, shaped as the profile says, and gone again."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Clock:
 
 def test_a_busy_machine_has_not_set_its_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr("harness.hosts.programs.here.time", clock)
+    monkeypatch.setattr("harness.hosts.programs.local_operations.time", clock)
     host, looks = NamespaceHost(name="target"), []
     for _ in range(5):
         looks.append(Conditions(clock_offset_ns=host.clock_offset_ns(), clock_source="tsc", governors={}))

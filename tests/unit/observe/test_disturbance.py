@@ -21,7 +21,7 @@ from harness.analysis.disturbance import THRESHOLD, Core, MachineSample
 from harness.hosts import NamespaceHost, programs
 from harness.hosts.runner import await_condition
 from harness.model import Clock, Record, Status
-from harness.model.telemetry import Others, Telemetry
+from harness.model.telemetry import BackgroundLoad, Telemetry
 from harness.observe import interference
 from harness.observe.interference import LIVE, SLOT_BYTES, SLOTS, FromOutside, OnMachines, Sampler, Standstill
 from harness.observe.programs import interference as program
@@ -53,13 +53,15 @@ def after(seconds: float, core: dict[str, Any] | None = None, **changes: Any) ->
     return changed(ZERO, at_ns=at_ns, until_ns=at_ns, cores=cores, stolen_ns=stolen, **in_ns(changes))
 
 
-def used(last: MachineSample, hosts: tuple[str, ...] = HOSTS, busy: float = 1.0, **first: Any) -> Others:
+def used(
+    last: MachineSample, hosts: tuple[str, ...] = HOSTS, busy: float = 1.0, **first: Any
+) -> BackgroundLoad:
     cores = tuple(changed(CORE, siblings=core.siblings) for core in last.cores)
     begin = changed(ZERO, cores=cores, pressure_ns=0, throttled_ns=0, **first)
     return known(disturbance.between(begin, last, hosts, busy))
 
 
-def assert_shares(name: str, use: Others, expected: dict[str, float | None]) -> None:
+def assert_shares(name: str, use: BackgroundLoad, expected: dict[str, float | None]) -> None:
     assert {part: getattr(use, part) for part in expected} == pytest.approx(expected), name
 
 
@@ -183,8 +185,8 @@ def test_who_waits_on_a_machine_counts_as_far_as_others_had_processors() -> None
         assert_shares(name, used(after(2, idle_ns=idle_ns, ours_ns=1.0, **more), ("nas",)), expected)
 
 
-def others(taken: float | None, **more: Any) -> Others:
-    return Others(hosts=HOSTS, wall_ns=2 * S, cores=2, taken=taken, **more)
+def others(taken: float | None, **more: Any) -> BackgroundLoad:
+    return BackgroundLoad(hosts=HOSTS, wall_ns=2 * S, cores=2, taken=taken, **more)
 
 
 def disturbed(taken: float | None, **changes: Any) -> Record:
@@ -196,7 +198,7 @@ def disturbed(taken: float | None, **changes: Any) -> Record:
 def test_it_is_calm_where_a_processor_is_left() -> None:
     calm = [(0.05, 0.0, 2), (0.5, 0.0, 2), (0.9, 0.0, 16), (None, None, 1)]
     for used, stolen, cores in (*calm, (0.6, 0.0, 2), (0.05, 0.2, 2), (0.2, 0.0, 1)):
-        use = Others(hosts=(), wall_ns=1, cores=cores, used=used, stolen=stolen)
+        use = BackgroundLoad(hosts=(), wall_ns=1, cores=cores, used=used, stolen=stolen)
         assert disturbance.is_calm([use]) is ((used, stolen, cores) in calm), use
         assert not disturbance.is_calm([changed(use, slowed=0.3)])
 
@@ -440,7 +442,7 @@ def test_a_look_that_is_too_old_is_waited_for(tmp_path: Path, monkeypatch: pytes
 def test_nothing_is_known_where_nobody_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interference, "PATIENCE_S", 0.1)
 
-    def watched(look: Callable[[], None]) -> tuple[Others, ...]:
+    def watched(look: Callable[[], None]) -> tuple[BackgroundLoad, ...]:
         with from_outside(tmp_path) as watching:
             time.sleep(0.2)
             look()

@@ -255,7 +255,7 @@ def test_hops_are_planned_as_they_were_named_and_refused_where_they_cannot_be() 
     assert hops.names(3) == ["hop", "hop2", "hop3"] and hops.names(0) == []
     for request, named, message in (
         (RunRequest(), ["ssh://gw"], "--hop 'ssh://gw' needs real machines, but the testbed is the lab"),
-        (RunRequest(kernels=Kernels.APART), ["ssh://gw"], "or have nothing between their kernels"),
+        (RunRequest(kernels=Kernels.PER_HOST), ["ssh://gw"], "or have nothing between their kernels"),
         (REAL, ["ssh://gw", "ssh://gw"], "expected up to 16 different hops, found "),
         (REAL, [f"ssh://gw{n}" for n in range(17)], "expected up to 16 different hops, found "),
         (REAL, ["gw"], "expected hop as ssh://[USER@]HOST[:PORT] or local, found gw"),

@@ -258,7 +258,7 @@ def test_what_could_leave_its_place_in_the_configuration_is_refused(elsewhere: P
             assert key in str(refused(load_proposal, "mine", folders=[elsewhere]))
 
 
-def test_a_share_of_a_switchs_processor_needs_a_price(elsewhere: Path) -> None:
+def test_a_share_of_a_switchs_processor_needs_a_cost(elsewhere: Path) -> None:
     text = (data_folder() / "profiles/links/openflow.toml").read_text(encoding="utf-8")
     file = elsewhere / "profiles/links/mine.toml"
     for instead, spec, said in (

@@ -60,7 +60,7 @@ def test_the_documented_file_is_right_and_complete(tmp_path: Path) -> None:
     assert set(tomllib.loads(example)) == set(RunRequest.__struct_fields__) - {"destroy"}
 
 
-def test_what_leads_out_of_the_lab_is_reported_as_it_is_typed() -> None:
+def test_what_touches_real_hardware_of_the_lab_is_reported_as_it_is_typed() -> None:
     request = RunRequest(repeats=9, target="ssh://nas", initiators=("local", "ssh://two"), testbed="auto")
     initiators = [("--initiator", "local"), ("--initiator", "ssh://two")]
     assert options.leading_out(request) == [("--target", "ssh://nas"), *initiators]

@@ -1,4 +1,4 @@
-"""What `harness run --plan` says of the time, held against runs; and which cells tell prices apart."""
+"""What `harness run --plan` says of the time, held against runs; and which cells tell CPU costs apart."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from harness.model import Column, LabKernel, Plan
 from harness.model.errors import UsageError
-from harness.planning import duration, price
+from harness.planning import cpu_costs, duration
+from harness.planning.cpu_costs import CpuCostRequest
 from harness.planning.plan import make_plan
-from harness.planning.price import PriceRequest
 from harness.planning.request import RunRequest
 from harness.results.store import decode
 from tests import flat
@@ -63,38 +63,38 @@ def test_a_smoke_run_is_short_and_cells_of_machines_are_long_compared_with_what_
     made = make_plan(RunRequest(smoke=True))
     assert (made.runtime_s, made.retries, made.probes) == (1.0, 0, False)
     assert make_plan(RunRequest(smoke=True, runtime="2s")).runtime_s == 2
-    machines = PriceRequest(protect=("off",), target="ssh://root@nas", links=("wired=eth0",))
-    assert price.make_plan(machines).runtime_s == 2.0
-    assert price.make_plan(msgspec.structs.replace(machines, runtime="8s")).runtime_s == 8.0
+    machines = CpuCostRequest(protect=("off",), target="ssh://root@nas", links=("wired=eth0",))
+    assert cpu_costs.make_plan(machines).runtime_s == 2.0
+    assert cpu_costs.make_plan(msgspec.structs.replace(machines, runtime="8s")).runtime_s == 8.0
 
 
-def priced(*protect: str, **more: Any) -> tuple[Plan, list[str]]:
-    plan = price.make_plan(PriceRequest(protect=protect, lab_kernel="debian", **more))
+def simulated(*protect: str, **more: Any) -> tuple[Plan, list[str]]:
+    plan = cpu_costs.make_plan(CpuCostRequest(protect=protect, lab_kernel="debian", **more))
     return plan, [column.label for column in plan.columns]
 
 
 def test_columns_differ_in_one_thing_each() -> None:
-    plan, labels = priced()
+    plan, labels = simulated()
     unprotected = ["wired-unshaped", "wired"]
     assert labels == ["local", *unprotected, *(f"{label}+aes128gcm16" for label in unprotected)]
     assert plan.repeats == 1 and plan.retries == 0 and len(plan.jobs) == 7 and not plan.probes_paths
     assert duration.run_s(plan) <= 60 and plan.runtime_s is None
     # Further protections are measured on one link and in a minute.
-    plan, labels = priced("off,aes128gcm16,macsec,chacha20poly1305")
+    plan, labels = simulated("off,aes128gcm16,macsec,chacha20poly1305")
     assert {"wired", "wired-unshaped+macsec", "wired+aes128gcm16"} <= {*labels}
     assert "wired+macsec" not in labels and duration.run_s(plan) <= 60
     # Links and workloads may be others.
-    plan, labels = priced("off", links=("local", "10g"), workloads=("rand-read-4k",))
+    plan, labels = simulated("off", links=("local", "10g"), workloads=("rand-read-4k",))
     assert labels == ["local", "10g"] and [job.name for job in plan.jobs] == ["rand-read-4k"]
 
 
 def test_a_matrix_is_that_of_a_run() -> None:
-    found, jobs, notes = price.ways(RunRequest())
+    found, jobs, notes = cpu_costs.ways(RunRequest())
     assert len(found) * len(jobs) == 40 and not notes
     assert [way.column.label for way in found][:3] == ["local", "wired", "wifi"]
     assert found[0].link is None and all(way.link for way in found[1:])
     deep = RunRequest(links=("wired",), depths=("1,8",), workloads=("rand-read-4k",))
-    _, jobs, notes = price.ways(deep)
+    _, jobs, notes = cpu_costs.ways(deep)
     assert len(jobs) == 2 and notes  # what replaced an engine
     with pytest.raises(UsageError, match="expected an interface with real machines"):
-        price.ways(RunRequest(links=("wired=eth0",)))
+        cpu_costs.ways(RunRequest(links=("wired=eth0",)))

@@ -30,7 +30,7 @@ from harness.testbeds.lab.boot import Kernel
 from harness.testbeds.lab.kernels import ciphers, kernel
 from tests import flat
 from tests.unit.fakes import World
-from tests.unit.planning.test_charges import composer
+from tests.unit.planning.test_simulated_cpu_costs import composer
 
 OWN, DEBIAN, PORTABLE = LabKernel.OWN, LabKernel.DEBIAN, Ciphers.PORTABLE
 EMULATED, RADIOS = (False, "WiFi 802.11n"), (True, "WiFi (hwsim, WPA2)")
@@ -80,10 +80,10 @@ def test_wifi_is_real_where_the_own_kernel_is_built_and_has_radios(monkeypatch: 
         assert not made.has_radio(made.links["wired"])
     is_built(monkeypatch)
     assert wifi(planned("wifi", virtual_time=True)) == RADIOS
-    # Kernels apart share a time and no air.
-    apart = planned("wifi", virtual_time=True, kernels=Kernels.APART)
+    # Kernels per host share a time and no air.
+    apart = planned("wifi", virtual_time=True, kernels=Kernels.PER_HOST)
     assert (apart.setting.lab_kernel, apart.setting.clock) == (OWN, Clock.VIRTUAL)
-    assert not apart.traits.shares_kernel and wifi(apart) == EMULATED
+    assert not apart.capabilities.shares_kernel and wifi(apart) == EMULATED
     # Networks of another security are other columns.
     other = planned("local", "wifi", ipsec=("off",), wifi_security=model.Security.WPA3)
     assert [column.label for column in other.columns] == ["local", "wifi-wpa3"]
@@ -105,7 +105,7 @@ def test_ciphers_are_the_processors_unless_it_has_none(monkeypatch: pytest.Monke
     for asked in ({"lab_kernel": OWN}, {}):
         made = planned(**asked, cipher_driver=PORTABLE).setting
         assert (made.lab_kernel, made.ciphers) == (planned(**asked).setting.lab_kernel, PORTABLE)
-        apart = planned(**asked, cipher_driver=PORTABLE, kernels=Kernels.APART)
+        apart = planned(**asked, cipher_driver=PORTABLE, kernels=Kernels.PER_HOST)
         assert apart.setting.ciphers is PORTABLE, "each host's kernel"
     monkeypatch.setattr(kernel, "lacking_instructions", lambda: ("aes",))
     assert planned_ciphers(OWN) is planned_ciphers() is PORTABLE
@@ -158,10 +158,10 @@ def test_the_user_has_the_last_word_on_the_kernel() -> None:
     debians = planned("wifi", lab_kernel=DEBIAN)
     assert debians.setting.lab_kernel is DEBIAN and wifi(debians) == EMULATED
     assert planned().setting.lab_kernel is DEBIAN, "nothing asks for the own"
-    apart = planned("wifi", kernels=Kernels.APART)
+    apart = planned("wifi", kernels=Kernels.PER_HOST)
     assert apart.setting.lab_kernel is DEBIAN, "its radios could not hear each other"
     wanted: list[dict[str, Any]] = [{"transports": ("nvme-tcp",)}, {"lab_kernel": OWN}]
-    assert all(planned(kernels=Kernels.APART, **each).setting.lab_kernel is OWN for each in wanted)
+    assert all(planned(kernels=Kernels.PER_HOST, **each).setting.lab_kernel is OWN for each in wanted)
 
 
 def test_another_kernel_is_named_in_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from tests.unit.fakes import World
 from tests.unit.results_folder import fio_json, made_plan
 
 LAB: dict[str, Any] = {"testbed": "lab", "links": ("wired",), "workloads": ("rand-read-4k",)}
-APART: dict[str, Any] = {"kernels": Kernels.APART}
+PER_HOST: dict[str, Any] = {"kernels": Kernels.PER_HOST}
 BROKEN: dict[str, Any] = {"status": Status.INVALID, "reason": "a link broke"}
 
 
@@ -58,10 +58,13 @@ def test_the_lab_has_up_to_64_initiators_in_one_kernel() -> None:
     assert plain == [1, 2, 4, 8, 16, 32, 64] and plan.machines is None
     rules.check(plan, "plan.json")
     for asked, expected in (
-        (APART | {"testbed": "machines"}, "--kernels apart is for the lab, found --testbed machines"),
+        (PER_HOST | {"testbed": "machines"}, "--kernels per-host is for the lab, found --testbed machines"),
         ({"testbed": "machines"}, "real machines need --target"),
         ({"lab_initiators": 65}, "expected 1 to 64 lab initiators with --testbed lab, found 65"),
-        (APART | {"lab_initiators": 17}, "expected 1 to 16 lab initiators with --kernels apart, found 17"),
+        (
+            PER_HOST | {"lab_initiators": 17},
+            "expected 1 to 16 lab initiators with --kernels per-host, found 17",
+        ),
         ({"lab_initiators": 64, "links": ("wired", "10g")}, "expected at most 256 paths"),
     ):
         with pytest.raises(UsageError, match=expected):

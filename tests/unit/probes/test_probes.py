@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from harness.analysis.prices import Operation, Per, Whose
+from harness.analysis.cpu_costs import Operation, Per, WhichEnd
 from harness.hosts import remote
 from harness.hosts.journal import Journal
 from harness.hosts.runner import await_condition
@@ -30,12 +30,12 @@ from harness.planning.request import RunRequest
 from harness.probes import by_itself, datagrams, echo, judged, packets, throughput
 from harness.probes.tools import PACKAGES, ProbedPath
 from harness.protection.ipsec.layer import EspLayer
-from harness.protection.witness import SaCounters, Witnesses, WitnessReport
+from harness.protection.xfrm_listener import ListenerReport, SaCounters, XfrmListeners
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
 from harness.runs.prober import questions
 from tests import flat
-from tests.unit.fakes import Command, FakeHost, FakeWitness, World
+from tests.unit.fakes import Command, FakeHost, FakeXfrmListener, World
 from tests.unit.fakes.answers import Answer
 from tests.unit.fakes.ipsec import association
 from tests.unit.fakes.paths import link_path
@@ -122,19 +122,19 @@ class Turns(Net):
         return super().run(host, command, timeout_s)
 
 
-NOTHING_CARRIED = WitnessReport(before="", states=(), after="", snmp="")
+NOTHING_CARRIED = ListenerReport(before="", states=(), after="", snmp="")
 
 
 def probed_path(
-    world: World, tmp_path: Path, *, is_shared: bool = False, reports: Sequence[WitnessReport] = ()
+    world: World, tmp_path: Path, *, is_shared: bool = False, reports: Sequence[ListenerReport] = ()
 ) -> ProbedPath:
-    """``reports`` are what the witnesses at either end of a protected path tell, one after another."""
+    """``reports`` are what the xfrm listeners at either end of a protected path tell, one after another."""
     ifaces = {"initiator_iface": "i", "target_iface": "t"}
     path = link_path(world, 0, target=world.host("target", "t"), **ifaces, is_shared=is_shared)
     layers: tuple[EspLayer, ...] = ()
     if reports:
-        witnesses = Witnesses(ends=(FakeWitness(*reports), FakeWitness(*reports)))
-        layers = (EspLayer(below=path, algorithms=(), mode=IpsecMode.TRANSPORT, witnesses=witnesses),)
+        listeners = XfrmListeners(ends=(FakeXfrmListener(*reports), FakeXfrmListener(*reports)))
+        layers = (EspLayer(below=path, algorithms=(), mode=IpsecMode.TRANSPORT, listeners=listeners),)
     raw = tmp_path / "raw"
     raw.mkdir(exist_ok=True)
     return ProbedPath(path=path, raw=raw, journal=Journal(tmp_path / "journal"), layers=layers)
@@ -568,20 +568,20 @@ def answering(monkeypatch: pytest.MonkeyPatch, *answers: tuple[str, str] | None)
     return asked
 
 
-def test_operations_and_ciphers_are_prices_of_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operations_and_ciphers_are_costs_of_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = json.dumps({**MACHINE, "operations": [OPERATION]})
     asked = answering(monkeypatch, (whole, ""), (json.dumps(ALL_TIMES), ""))
     found = by_itself.measure(parse_address("ssh://nas", "target"))
     assert asked[0][0] == "ssh" and "sudo" not in " ".join(asked[0])
     assert (found.processor, found.cores, found.kernel, found.governor) == (*MACHINE.values(),)
-    known = found.at(Whose.NONE)
+    known = found.at(WhichEnd.NONE)
     assert known[Operation("kernel", Per.CALL)].ns == 300
     of_byte = known[Operation("aes256gcm16", Per.BYTE, "encrypt")]
     assert (of_byte.ns, of_byte.high) == (1.0, 1.5)
     assert known[Operation("aes256gcm16", Per.PACKET, "decrypt")].ns == pytest.approx(1000, rel=0.01)
-    # A kernel without ciphers has no prices of these.
+    # A kernel without ciphers has no CPU costs of these.
     answering(monkeypatch, (whole, ""), ("", "rfc4106(gcm(aes)): No such file or directory"))
-    assert len(by_itself.measure(parse_address("local", "target")).prices) == 1
+    assert len(by_itself.measure(parse_address("local", "target")).costs) == 1
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from harness.hosts.journal import Journal
 from harness.model.errors import CommandFailed, UsageError
 from harness.protection.ipsec import charon, connection
 from harness.protection.ipsec.connection import children
-from harness.protection.witness import REQID
+from harness.protection.xfrm_listener import REQID
 from tests.unit.fakes import World
 from tests.unit.fakes.answers import DONE, Answer
 

@@ -20,8 +20,8 @@ from harness.parse import proc_crypto
 from harness.protection import ipsec, xfrm
 from harness.protection.ipsec import Certificate, Credentials, SecurityAssociations
 from harness.protection.ipsec.charon import Charon
-from harness.protection.witness import REQID, WitnessReport
-from harness.protection.xfrm import Clearance, IpsecBarrier
+from harness.protection.xfrm import Clearance, IpsecFailClosed
+from harness.protection.xfrm_listener import REQID, ListenerReport
 from tests.unit.fakes import Command, World
 from tests.unit.fakes.ipsec import association, state_text
 from tests.unit.fakes.paths import link_path
@@ -79,15 +79,15 @@ def test_the_first_driver_of_highest_priority_is_in_use() -> None:
     assert {algorithms: proc_crypto.drivers(PROC_CRYPTO, algorithms) for algorithms in found} == found
 
 
-def report(algorithms: tuple[str, ...], mode: str = "transport", *, directions: int = 2) -> WitnessReport:
-    """What a witness tells: an association of each direction."""
+def report(algorithms: tuple[str, ...], mode: str = "transport", *, directions: int = 2) -> ListenerReport:
+    """What an xfrm listener tells: an association of each direction."""
     ends = ((NEAR, FAR), (FAR, NEAR))[:directions]
     states = [association(0, *each, 0, algorithms=algorithms, mode=mode) for each in ends]
-    return WitnessReport(before="", states=tuple(states), after="")
+    return ListenerReport(before="", states=tuple(states), after="")
 
 
 def negotiated(
-    reports: Sequence[WitnessReport], wanted: Proposal, mode: IpsecMode = IpsecMode.TRANSPORT
+    reports: Sequence[ListenerReport], wanted: Proposal, mode: IpsecMode = IpsecMode.TRANSPORT
 ) -> dict[str, str]:
     host = World(secret_files={"/proc/crypto": PROC_CRYPTO}).host("initiator")
     return ipsec.negotiated(host, reports, wanted, mode)
@@ -122,19 +122,19 @@ def test_every_association_of_both_ends_has_to_be_what_was_asked_for() -> None:
             negotiated([report(GCM.kernel_algorithms, directions=directions)] * 2, GCM)
 
 
-def test_a_barrier_or_clearance_is_for_the_portal_alone_in_both_directions() -> None:
+def test_a_fail_closed_or_clearance_is_for_the_portal_alone_in_both_directions() -> None:
     # Policies of any path come between the two.
     assert xfrm.CLEARANCE_PRIORITY < xfrm.POLICY_PRIORITY
-    assert xfrm.POLICY_PRIORITY + 255 < xfrm.BARRIER_PRIORITY
+    assert xfrm.POLICY_PRIORITY + 255 < xfrm.FAIL_CLOSED_PRIORITY
     # An SSH connection between the same two addresses goes on.
-    kinds = ((IpsecBarrier, 3260), (IpsecBarrier, 3276), (Clearance, 3276))
+    kinds = ((IpsecFailClosed, 3260), (IpsecFailClosed, 3276), (Clearance, 3276))
     ends = zip(ENDS, ("out", "in"), ("in", "out"), strict=True)
     for (end, to_portal, from_portal), (kind, port) in itertools.product(ends, kinds):
         world, made = World(), kind(end, NEAR, FAR, port)
         made.acquire(world.host(end))
         there = f"src {NEAR}/32 dst {FAR}/32 proto 6 dport {port} dir {to_portal}"
         back = f"src {FAR}/32 dst {NEAR}/32 proto 6 sport {port} dir {from_portal}"
-        then = f"action block priority {xfrm.BARRIER_PRIORITY}"
+        then = f"action block priority {xfrm.FAIL_CLOSED_PRIORITY}"
         if kind is Clearance:
             then = f"action allow priority {xfrm.CLEARANCE_PRIORITY}"
         assert world.said == [f"ip xfrm policy add {there} {then}", f"ip xfrm policy add {back} {then}"]
@@ -143,10 +143,10 @@ def test_a_barrier_or_clearance_is_for_the_portal_alone_in_both_directions() -> 
         assert world.left == set()
         assert {*world.said[2:]} == {f"ip xfrm policy delete {there}", f"ip xfrm policy delete {back}"}
     # One that is not there is undone silently, and one that stays is a problem.
-    barrier = IpsecBarrier("target", NEAR, FAR, 3260)
+    fail_closed = IpsecFailClosed("target", NEAR, FAR, 3260)
     absent, stays = World(), World(broken=lambda command: "delete" in command.argv)
-    assert carry_out(barrier.undo(), absent.host("target").run).problems == []
-    (problem,) = carry_out(barrier.undo(), stays.host("target").run).problems
+    assert carry_out(fail_closed.undo(), absent.host("target").run).problems == []
+    (problem,) = carry_out(fail_closed.undo(), stays.host("target").run).problems
     assert "it was made to fail" in problem
     assert len(absent.said) == len(stays.said) == 2, "the second was tried, too"
 
@@ -226,7 +226,7 @@ def policy(source: str, destination: str, action: str, priority: int, rest: str 
 
 TEMPLATE = f"\ttmpl src 0.0.0.0 dst 0.0.0.0\n\t\tproto esp spi 0xc0000001 reqid {OURS} mode transport\n"
 PORTAL = f"{FAR}/32 proto tcp dport 3276"
-# Ours of a path and of another, a barrier, the user's, and a socket's.
+# Ours of a path and of another, a fail-closed policy, the user's, and a socket's.
 POLICIES = (
     policy(f"{NEAR}/32", PORTAL, "dir out action block", 20_000)
     + policy(f"{NEAR}/32", f"{FAR}/32 proto tcp dport 3280", "dir out action block", 20_000)

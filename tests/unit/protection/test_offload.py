@@ -33,7 +33,7 @@ def test_its_module_is_loaded_where_a_proposal_asks_for_it() -> None:
 def test_the_machine_s_own_kernel_is_not_given_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would serve the security associations of others as well."""
     monkeypatch.setattr(testbed, "choose", lambda word: TestbedKind("lab" if word == "auto" else word))
-    for option, value in (("testbed", "host"), ("kernels", Kernels.APART)):
+    for option, value in (("testbed", "host"), ("kernels", Kernels.PER_HOST)):
         with pytest.raises(UsageError, match=f"--{option} {value}") as refused:
             plan(OFFLOADED, **{option: value})
         assert "modprobe esp4_offload" in (refused.value.hint or "")

@@ -1,4 +1,4 @@
-"""WireGuard, MACsec and their barrier: framing by the papers' numbers, and what a journal would carry out."""
+"""WireGuard, MACsec and their fail-closed policy: framing by the papers' numbers, and what a journal would carry out."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from harness.analysis.wire import framings
 from harness.model import IpsecMode
 from harness.model.errors import CommandFailed
 from harness.model.protections import ICV_BYTES, PROTECTIONS, SECTAG_BYTES
-from harness.protection import barrier, layer, macsec, mka, overlay, wireguard
+from harness.protection import fail_closed, layer, macsec, mka, overlay, wireguard
 from harness.protection.capture import expression
 from harness.protection.kind import ProtectionContext, Underlay
 from harness.protection.layer import ETHERTYPE_IPV4 as IPV4
 from harness.protection.layer import Tally
-from harness.protection.witness import OverlayCounters, Witnesses, WitnessReport
-from tests.unit.fakes import FakeWitness, World
+from harness.protection.xfrm_listener import ListenerReport, OverlayCounters, XfrmListeners
+from tests.unit.fakes import FakeXfrmListener, World
 from tests.unit.fakes.paths import link_path
 
 PATH = link_path(World(), 7)
@@ -57,18 +57,18 @@ def test_the_path_within_ends_at_addresses_of_its_own() -> None:
     assert len(ports) == 256 and min(ports) == 1
 
 
-def test_a_barrier_goes_by_its_priority_even_when_the_interface_is_gone() -> None:
-    (stop,) = barrier.InterfaceBarrier("initiator", "198.18.7.130", 3260).undo()
-    (let,) = barrier.AllowOutbound("initiator", "198.18.7.130", 3260, "habcdw7").undo()
+def test_a_fail_closed_goes_by_its_priority_even_when_the_interface_is_gone() -> None:
+    (stop,) = fail_closed.InterfaceFailClosed("initiator", "198.18.7.130", 3260).undo()
+    (let,) = fail_closed.AllowOutbound("initiator", "198.18.7.130", 3260, "habcdw7").undo()
     assert stop.argv[:4] == ("ip", "xfrm", "policy", "deleteall") and "dev" not in let.argv
     assert stop.argv[-1] != let.argv[-1]
 
 
-def test_connections_end_before_their_barrier() -> None:
+def test_connections_end_before_their_fail_closed() -> None:
     """On an interface of the user's by their port alone, on one of the run's also with its addresses."""
     theirs = dataclasses.replace(PATH, is_shared=True, port=3276)
     for path, steps in ((PATH, 2), (theirs, 1)):
-        for number, (_, connections) in enumerate(barrier.Connections.at_the_ends_of(path)):
+        for number, (_, connections) in enumerate(fail_closed.Connections.at_the_ends_of(path)):
             end, *rest = connections.undo()
             words = " ".join(end.argv)
             peer = (path.target_address, path.initiator_address)[number]
@@ -78,14 +78,14 @@ def test_connections_end_before_their_barrier() -> None:
             assert all(step.argv == ("ip", "address", "flush", "dev", iface) for step in rest)
 
 
-def carried(**agreed: int | bool) -> WitnessReport:
+def carried(**agreed: int | bool) -> ListenerReport:
     counted = OverlayCounters(tx_packets=1, tx_bytes=100, rx_packets=1, rx_bytes=100, agreed=agreed)
-    return WitnessReport(before="", carried=counted, after="")
+    return ListenerReport(before="", carried=counted, after="")
 
 
 RUN = cast(ProtectionContext, None)
 """It is asked for nothing."""
-UNDERLAY = Underlay(below=PATH, level=0, mtu_bytes=1500, witnesses=cast(Witnesses, None), raw=Path())
+UNDERLAY = Underlay(below=PATH, level=0, mtu_bytes=1500, listeners=cast(XfrmListeners, None), raw=Path())
 
 
 def test_a_tunnel_or_channel_that_is_not_what_was_asked_for_is_refused() -> None:
@@ -161,7 +161,9 @@ def test_a_peer_that_vanishes_takes_its_counters_back() -> None:
     gone = msgspec.structs.replace(there, tx_packets=11, tx_bytes=0, rx_bytes=0)
 
     def tally(counted: OverlayCounters) -> Tally:
-        both = Witnesses(ends=(FakeWitness(WitnessReport(before="", carried=counted, after="")),) * 2)
+        both = XfrmListeners(
+            ends=(FakeXfrmListener(ListenerReport(before="", carried=counted, after="")),) * 2
+        )
         kind = wireguard.WireGuardDriver
         layer = overlay.OverlayLayer(kind=kind, below=PATH, inner=PATH, watchers=both, agreed={})
         return layer.look()[0].tally

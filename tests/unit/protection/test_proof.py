@@ -23,8 +23,8 @@ from harness.protection.capture import PRIMES, Capture, Seen
 from harness.protection.ipsec.layer import EspLayer
 from harness.protection.layer import Tally
 from harness.protection.proof import CapturedLayer, EndCounters, Segments, collect, judge, snapshot
-from harness.protection.witness import SaCounters, Witnesses, WitnessReport
-from tests.unit.fakes import PROC_NET_SNMP, FakeWitness, World
+from harness.protection.xfrm_listener import ListenerReport, SaCounters, XfrmListeners
+from tests.unit.fakes import PROC_NET_SNMP, FakeXfrmListener, World
 from tests.unit.fakes.ipsec import association
 from tests.unit.fakes.paths import WIRED, link_path
 
@@ -50,7 +50,7 @@ OLD = 1000
 DUE = tuple((OLD + packets) // ONE_IN - OLD // ONE_IN for packets in (WRITE_PACKETS, READ_PACKETS))
 """Samples in the captures of initiator and target: every packet whose number is a multiple of ``ONE_IN``."""
 
-SILENT = WitnessReport(before="", after="")
+SILENT = ListenerReport(before="", after="")
 NOTHING = (Seen(), Seen())
 Judged = tuple[Proof, list[str]]
 
@@ -66,10 +66,10 @@ def link(world: World | None = None, *, is_shared: bool = False) -> LinkPath:
 
 
 def protection(
-    algorithms: tuple[str, ...] = GCM, mode: IpsecMode = IpsecMode.TRANSPORT, report: WitnessReport = SILENT
+    algorithms: tuple[str, ...] = GCM, mode: IpsecMode = IpsecMode.TRANSPORT, report: ListenerReport = SILENT
 ) -> EspLayer:
-    witnesses = Witnesses(ends=(FakeWitness(report),) * 2)
-    return EspLayer(below=link(), algorithms=algorithms, mode=mode, witnesses=witnesses)
+    listeners = XfrmListeners(ends=(FakeXfrmListener(report),) * 2)
+    return EspLayer(below=link(), algorithms=algorithms, mode=mode, listeners=listeners)
 
 
 def watched(layer: EspLayer | None = None, path: LinkPath | None = None, **more: Any) -> CapturedLayer:
@@ -88,7 +88,7 @@ def tally(number: int, states: Sequence[SaCounters], guard: EspLayer | None = No
 
 
 @dataclasses.dataclass
-class Way:
+class NetworkPath:
     """What went one way in a cell: packets with data, each counted by sender, link and receiver."""
 
     packets: int
@@ -105,8 +105,8 @@ class Way:
 class Cell:
     """A cell on a path, as its counters and captures tell of it; the fields are what is wrong with it."""
 
-    to_target: Way = dataclasses.field(default_factory=lambda: Way(WRITE_PACKETS))
-    to_initiator: Way = dataclasses.field(default_factory=lambda: Way(READ_PACKETS))
+    to_target: NetworkPath = dataclasses.field(default_factory=lambda: NetworkPath(WRITE_PACKETS))
+    to_initiator: NetworkPath = dataclasses.field(default_factory=lambda: NetworkPath(READ_PACKETS))
     seen: tuple[Seen, Seen] = dataclasses.field(default_factory=lambda: (Seen(), Seen()))
     """Besides the samples that are due."""
     unsampled: tuple[int, int] = (0, 0)
@@ -140,7 +140,7 @@ class Cell:
     def snapshots(self) -> tuple[list[EndCounters], list[EndCounters]]:
         """Both ends, at the beginning and at the end."""
         before, after = [], []
-        idle = dataclasses.replace(self, to_target=Way(0), to_initiator=Way(0), missing=False)
+        idle = dataclasses.replace(self, to_target=NetworkPath(0), to_initiator=NetworkPath(0), missing=False)
         for number, (first, last) in enumerate(self.segments):
             out, into = (self.to_target, self.to_initiator)[:: -1 if number else 1]
             began = EndCounters(
@@ -187,8 +187,8 @@ def test_what_went_through_esp_is_proved() -> None:
     assert reasons == []
     packets = READ_PACKETS + WRITE_PACKETS
     assert proof == Proof(
-        link_bytes_initiator=packets * Way(0).frame_bytes,
-        link_bytes_target=packets * Way(0).frame_bytes,
+        link_bytes_initiator=packets * NetworkPath(0).frame_bytes,
+        link_bytes_target=packets * NetworkPath(0).frame_bytes,
         protected_bytes=packets * COUNTED_BYTES,
         protected_bytes_initiator=packets * COUNTED_BYTES,
         protected_bytes_target=packets * COUNTED_BYTES,
@@ -220,7 +220,7 @@ def test_the_framing_of_every_proposal_accounts_for_packets_of_every_size(
     framing, packets = framing_of(algorithms, mode), 10_000
     counted = data_bytes + 32 + (20 if mode is IpsecMode.TUNNEL else 0)
     frame_bytes = Wire(link=WIRED, framing=framing).frame_bytes(data_bytes)
-    out, back = (Way(packets, counted, frame_bytes) for _ in range(2))
+    out, back = (NetworkPath(packets, counted, frame_bytes) for _ in range(2))
     cell = Cell(to_target=out, to_initiator=back, algorithms=algorithms, mode=mode)
     accounted(cell, packets * data_bytes)
     # And for no more than the padding of each packet besides: one frame that is larger is seen.
@@ -234,7 +234,7 @@ def test_headers_that_segmentation_offload_repeats_are_accounted_for(mode: Ipsec
     """Each packet on the link has its own, though ``esp4_offload`` gives a state 30 packets as one."""
     within = COUNTED_BYTES + (20 if mode is IpsecMode.TUNNEL else 0)
     frame_bytes = Wire(link=WIRED, framing=framing_of(GCM, mode)).frame_bytes(DATA_BYTES)
-    out, back = (Way(packets, within, frame_bytes) for packets in (WRITE_PACKETS, READ_PACKETS))
+    out, back = (NetworkPath(packets, within, frame_bytes) for packets in (WRITE_PACKETS, READ_PACKETS))
     cell = Cell(to_target=out, to_initiator=back, mode=mode, joined=30)
     accounted(cell, WRITTEN)
     # And for no more than the longest header that TCP has.
@@ -273,12 +273,14 @@ def test_each_interface_is_held_against_esp_in_each_direction(frames: int) -> No
     ],
 )
 def test_a_reason_has_no_negative_figure(frames: int, size_bytes: int, said: str) -> None:
-    (reason,) = Cell(to_target=Way(WRITE_PACKETS, tx_more=(frames, size_bytes))).judge()[1]
+    (reason,) = Cell(to_target=NetworkPath(WRITE_PACKETS, tx_more=(frames, size_bytes))).judge()[1]
     assert re.fullmatch(f"the initiator sent {said} that neither ESP .*", reason)
 
 
 def test_what_arrives_while_counters_are_read_is_nothing_lost_and_figures_are_each_end_s_own() -> None:
-    proof, reasons = Cell(to_target=Way(WRITE_PACKETS, received=WRITE_PACKETS + 3, tx_more=(0, 100))).judge()
+    proof, reasons = Cell(
+        to_target=NetworkPath(WRITE_PACKETS, received=WRITE_PACKETS + 3, tx_more=(0, 100))
+    ).judge()
     assert (reasons, proof.unaccounted_frames) == ([], 0)
     assert proof.protected_bytes_target - proof.protected_bytes_initiator == 3 * COUNTED_BYTES
     assert proof.link_bytes_initiator - proof.link_bytes_target == 100
@@ -320,7 +322,7 @@ def test_what_the_captures_saw_before_any_protection_is_accounted_for() -> None:
 
 
 def test_what_was_lost_on_the_way_may_have_been_counted_by_the_interface_before() -> None:
-    way = Way(READ_PACKETS, received=READ_PACKETS - 100)
+    way = NetworkPath(READ_PACKETS, received=READ_PACKETS - 100)
     cell, read = Cell(to_initiator=way), READ - 200 * DATA_BYTES
     proof, reasons = cell.judge(read=read)
     assert (reasons, proof.unaccounted_frames) == ([], 0)
@@ -331,7 +333,7 @@ def test_what_was_lost_on_the_way_may_have_been_counted_by_the_interface_before(
     way.rx_more = (0, MIB)
     lost = cell.judge()[0].unaccounted_bytes
     full = 100 * (14 + WIRED.mtu_bytes)
-    cell.to_initiator = Way(READ_PACKETS - 100, rx_more=(0, MIB + 100 * way.frame_bytes - full))
+    cell.to_initiator = NetworkPath(READ_PACKETS - 100, rx_more=(0, MIB + 100 * way.frame_bytes - full))
     assert lost == cell.judge()[0].unaccounted_bytes
 
 
@@ -347,7 +349,7 @@ def test_fragments_are_frames_more_and_so_they_are_for_who_puts_them_together() 
 
 def test_few_frames_may_have_as_many_bytes_as_eight_small_ones() -> None:
     """Whatever the framing leaves open besides: 8 frames of 192 bytes, RFC 7143's NOP and its ACKs."""
-    cell = Cell(to_target=Way(WRITE_PACKETS, tx_more=(0, MIB)))
+    cell = Cell(to_target=NetworkPath(WRITE_PACKETS, tx_more=(0, MIB)))
     over = cell.judge()[0].unaccounted_bytes - 8 * 192
     cell.to_target.tx_more = (0, MIB - over)
     proof, reasons = cell.judge()
@@ -385,7 +387,7 @@ def test_each_direction_has_to_be_covered_by_esp_at_each_end() -> None:
         reasons = Cell().judge(read=read, written=written)[1]
         assert ["but ESP carried only" in reason for reason in reasons] == [True] * ends
     # What only one end counted is not covered.
-    way = Way(READ_PACKETS, received=READ_PACKETS // 2)
+    way = NetworkPath(READ_PACKETS, received=READ_PACKETS // 2)
     assert Cell(to_initiator=way).judge()[1] == [
         f"fio read {READ} and wrote {WRITTEN} bytes, but ESP carried only {most_read // 2} to the initiator "
         f"and only {most_written} from it"
@@ -501,21 +503,24 @@ def test_every_sampled_packet_has_to_be_in_the_capture_of_who_sent_it() -> None:
         assert Cell(unsampled=(0, lacking)).judge()[1] == lacks("target", lacking, DUE[1])
     # A capture that saw nothing fails the cell as soon as one packet was due.
     sent = 2 * ONE_IN - OLD % ONE_IN - 1
-    cell = Cell(to_target=Way(sent), unsampled=(10**6, 0))
+    cell = Cell(to_target=NetworkPath(sent), unsampled=(10**6, 0))
     assert cell.judge(written=0)[1] == lacks("initiator", 1, 1)
-    cell.to_target = Way(sent - ONE_IN)
+    cell.to_target = NetworkPath(sent - ONE_IN)
     proof, reasons = cell.judge(written=0)
     assert reasons == [] and proof.packets_due == DUE[1], "no packet of the initiator's was due"
 
 
 def test_what_never_reached_the_link_is_not_in_the_capture() -> None:
     """Lost in the sender's queue: then the other end's ESP did not count it. But never more than half."""
-    cell, read = Cell(to_initiator=Way(READ_PACKETS, received=READ_PACKETS - 5)), READ - 6 * DATA_BYTES
+    cell, read = (
+        Cell(to_initiator=NetworkPath(READ_PACKETS, received=READ_PACKETS - 5)),
+        READ - 6 * DATA_BYTES,
+    )
     for lacking, reasons in ((5, []), (6, lacks("target", 6, DUE[1]))):
         cell.unsampled = (0, lacking)
         assert cell.judge(read=read)[1] == reasons
     for due, excused in ((24, 12), (25, 13)):
-        cell = Cell(to_target=Way(WRITE_PACKETS + (due - DUE[0]) * ONE_IN, received=0))
+        cell = Cell(to_target=NetworkPath(WRITE_PACKETS + (due - DUE[0]) * ONE_IN, received=0))
         for lacking in (excused, excused + 1, due):
             cell.unsampled = (lacking, 0)
             expected = lacks("initiator", lacking, due) if lacking > excused else []
@@ -541,7 +546,7 @@ def test_of_large_sequence_numbers_the_link_carries_the_lower_half() -> None:
 
 def test_what_waits_in_a_queue_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was counted when it was encrypted, and leaves after the link's delay."""
-    shots = Cell(to_target=Way(ONE_IN), to_initiator=Way(0)).snapshots()
+    shots = Cell(to_target=NetworkPath(ONE_IN), to_initiator=NetworkPath(0)).snapshots()
     due = OLD // ONE_IN * ONE_IN + ONE_IN
     last = [Seen(numbers={OUT_SPI: {due}}), Seen(cleartext=1)]
     late = mock.Mock(one_in=ONE_IN, look=mock.Mock(side_effect=[[Seen(), Seen()], [Seen(), Seen()], last]))
@@ -739,12 +744,12 @@ def test_without_ipsec_files_are_read_and_nobody_is_asked() -> None:
 
 SNMP = "Ip: FragOKs FragCreates ReasmReqds ReasmOKs\nIp: 3 9 8 2\nTcp: RetransSegs\nTcp: 5\n"
 STATES = (association(OUT_SPI, NEAR, FAR, 10),)
-REPORT = WitnessReport(before=DEV, states=STATES, after=DEV.replace("1000", "2000"), snmp=SNMP)
+REPORT = ListenerReport(before=DEV, states=STATES, after=DEV.replace("1000", "2000"), snmp=SNMP)
 SNMP6 = "Ip6FragOKs 1\nIp6FragCreates    \t6\nIp6ReasmReqds 9\nIp6ReasmOKs 2\nIcmp6InMsgs 77\n"
 
 
-def reported(path: LinkPath, report: WitnessReport = REPORT, *, begins: bool = True) -> EndCounters:
-    """The initiator's counters, of both ends with such a witness."""
+def reported(path: LinkPath, report: ListenerReport = REPORT, *, begins: bool = True) -> EndCounters:
+    """The initiator's counters, of both ends with such an xfrm listener."""
     near, far = snapshot(watched(protection(report=report), path), begins=begins)
     assert near.segments == far.segments
     return near
@@ -758,7 +763,7 @@ def reported(path: LinkPath, report: WitnessReport = REPORT, *, begins: bool = T
 def test_counts_of_ipv6_are_added_to_those_of_ipv4(
     snmp: str, sent: int, received: int, retransmits: int
 ) -> None:
-    """Their lines are /proc/net/snmp6's, which a witness appends."""
+    """Their lines are /proc/net/snmp6's, which an xfrm listener appends."""
     near = reported(link(), msgspec.structs.replace(REPORT, snmp=snmp))
     assert (near.fragments_sent, near.fragments_received, near.retransmits) == (sent, received, retransmits)
 

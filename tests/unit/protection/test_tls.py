@@ -24,10 +24,10 @@ from harness.network.links import LinkPath
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
 from harness.protection import capture, tls
-from harness.protection.barrier import AllowInbound
 from harness.protection.capture import FrameReader, Seen
+from harness.protection.fail_closed import AllowInbound
 from harness.protection.layer import Carried, Due
-from harness.protection.programs import witness as program
+from harness.protection.programs import xfrm_listener as program
 from harness.storage.nvme import transport as nvme
 from tests.unit.fakes import World
 from tests.unit.fakes.paths import link_path

@@ -85,7 +85,7 @@ def test_next_to_memory_a_column_is_held_to_what_its_link_carries() -> None:
     plain, null, _ = concluded(columns())
     (loss,) = plain.losses
     assert loss.kept == pytest.approx((262144 / 2500e-6 / 117.69e6,), rel=0.01)
-    assert (loss.most_mb_s, *loss.alone_mb_s) == pytest.approx((117.69, 112.6), rel=1e-3)
+    assert (loss.most_mb_s, *loss.latency_bound_mb_s) == pytest.approx((117.69, 112.6), rel=1e-3)
     assert loss.compared is None and limits(loss.cells) == "limited by the link's rate (confidence medium)"
     assert null.losses[0].compared is not None
     # So is it without the local disk.
@@ -235,7 +235,7 @@ def test_cells_of_different_depths_are_not_reported_together() -> None:
     found = [*in_repeats(*SHOWN), *in_repeats(*SHOWN, workload="deep")]
     plain, gcm = concluded(found, plan_of_them(jobs=jobs))
     assert [loss.size for loss in gcm.losses] == ["256K", "256K, 8 at a time"]
-    assert [bool(loss.alone_mb_s) for loss in plain.losses] == [True, False]
+    assert [bool(loss.latency_bound_mb_s) for loss in plain.losses] == [True, False]
     # Of many sizes and depths the ends are reported.
     names = {f"{size}k-{depth}": (f"{size}k", str(depth)) for size in (4, 64, 256) for depth in (1, 8, 32)}
     many = tuple(reads(name, bs, depth) for name, (bs, depth) in names.items())

@@ -145,7 +145,7 @@ def test_what_can_be_asked_for_comes_back(tmp_path: Path) -> None:
         RunRequest(testbed="host", links=links, backing="file:/tmp/a b.img"),
         RunRequest(profile="modern", confidence="5%", iscsi=("MaxBurstLength=64K", "InitialR2T=no")),
         RunRequest(target="ssh://root@nas", links=real, hops=("ssh://gateway",)),
-        RunRequest(lab_initiators=2, kernels=Kernels.APART),
+        RunRequest(lab_initiators=2, kernels=Kernels.PER_HOST),
     ):
         plan = make_plan(request)
         assert saved(tmp_path, plan).load_plan() == plan

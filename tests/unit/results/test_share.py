@@ -35,7 +35,7 @@ from tests.unit.results_folder import made_plan
 PROJECT = Path(__file__).parents[3]
 FIGURES = PROJECT / "docs" / "figures"
 STORED = sorted(file.parent for file in FIGURES.glob("*/plan.json"))
-MAKE_RUN, LADDER = FIGURES / "make-run", FIGURES / "ladder"
+MAKE_RUN, BASELINES = FIGURES / "make-run", FIGURES / "ladder"
 
 TELL_NOTHING = {"2014", "2005", "uuid", "serial", "synology", "freenas", "nvmexpress", "example"}
 SECRETS = {
@@ -283,7 +283,7 @@ def test_names_and_titles_of_what_is_shipped_stay() -> None:
 def test_an_empty_text_stands_for_nothing() -> None:
     cleaner, portal = share.Cleaner(), {"typed": "nas", "address": "fd00::2", "port": 3260}
     reached = {"transport": "iscsi", "name": "iqn.x:a", **portal}
-    shared = cleaner.clean(msgspec.convert(reached, model.ReachedTarget))
+    shared = cleaner.clean(msgspec.convert(reached, model.BlackBoxTarget))
     assert (shared.login, shared.typed, shared.address) == ("", "192.0.2.1", "2001:db8::2")
     assert cleaner.replaced["target"] == {"iqn.x:a": "iqn.2001-04.com.example:target1"}
 
@@ -330,8 +330,8 @@ def test_commands_print_the_same_of_it(tmp_path: Path, name: str, words: str) ->
 
 
 def test_it_is_compared_and_drawn(tmp_path: Path) -> None:
-    archived(LADDER, tmp_path / "theirs.zip")
-    own = harness("compare", "theirs.zip", str(LADDER), cwd=tmp_path)
+    archived(BASELINES, tmp_path / "theirs.zip")
+    own = harness("compare", "theirs.zip", str(BASELINES), cwd=tmp_path)
     assert own.returncode == 2 and "found run 20261125-005004-467b in both" in own.stderr
     compared = harness("compare", "theirs.zip", str(FIGURES / "emulation"), cwd=tmp_path)
     said = " ".join(compared.stdout.split())
@@ -440,11 +440,11 @@ def test_their_archive_chooses_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_in_a_folder_of_runs_other_archives_and_copies_do_not_count(tmp_path: Path) -> None:
-    shutil.copytree(LADDER, tmp_path / "run")
-    archived(LADDER, tmp_path / "own.zip")
+    shutil.copytree(BASELINES, tmp_path / "run")
+    archived(BASELINES, tmp_path / "own.zip")
     (tmp_path / "photos.zip").write_bytes(made_archive(**{"a.jpg": b"x"}))
     (tmp_path / "none.zip").write_bytes(b"no archive at all")
-    assert len(open_results([tmp_path])) == len(open_results([LADDER]))
+    assert len(open_results([tmp_path])) == len(open_results([BASELINES]))
     assert len(open_runs([tmp_path])) == 1
     empty = made_archive(**{"plan.json": b"{}"})
     (tmp_path / "cut.zip").write_bytes(empty[:-9])

@@ -36,7 +36,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_resumed_run_keeps_what_was_found_before_its_first_cell(
+def test_a_resumed_run_keeps_what_wpre_existing_before_its_first_cell(
     tmp_path: Path, asked: list[dict[str, Any]]
 ) -> None:
     events: list[Event] = []

@@ -171,7 +171,7 @@ def late(patch: pytest.MonkeyPatch, moment: str, happen: Callable[[FakeDaemon], 
     def measure_cell(composer: CellComposer, cell: Cell, order: int) -> Record:
         up = composer._columns.get(cell.column)
         if up is not None and cell.column == SECURED and not seen:
-            seen.append(up.nexuses[0].up.watched[0].capture)
+            seen.append(up.connected_luns[0].up.watched[0].capture)
             happens_to(seen[0])
         return measure_usually(composer, cell, order)
 
@@ -234,10 +234,10 @@ def test_a_record_that_could_not_be_read_again_is_kept_without_figures(
         assert re.match(why, record.reason or "", re.DOTALL)
 
 
-def test_a_column_whose_barrier_does_not_hold_is_not_measured(tmp_path: Path) -> None:
+def test_a_column_whose_fail_closed_does_not_hold_is_not_measured(tmp_path: Path) -> None:
     outcome = measure(World(answers=[(("ip", "xfrm", "policy", "add"), DONE)]), tmp_path / "run")
     for record in outcome.secured:
-        assert "expected the barrier to stop and count a connection" in (record.reason or "")
+        assert "expected the fail-closed policy to stop and count a connection" in (record.reason or "")
     assert {record.column for record in outcome.bad} <= {SECURED}
     assert not any(c.argv[:2] == ("vici", "initiate") for c in outcome.world.commands), "no tunnel was made"
 
@@ -289,13 +289,13 @@ def test_what_is_brought_up_is_taken_down_in_reverse_and_the_journal_is_a_stack(
     assert stack == [] and len(lines) == 2 * len({line["id"] for line in lines})
 
 
-def test_the_barrier_stands_before_charon_and_falls_after_it(usual: Outcome) -> None:
+def test_the_fail_closed_stands_before_charon_and_falls_after_it(usual: Outcome) -> None:
     def places(sign: str, beginning: str) -> list[int]:
         history = enumerate(usual.world.history)
         return [number for number, (s, thing) in history if s == sign and re.match(beginning, thing)]
 
-    barrier = r"policy .* proto 6 [sd]port 3260 dir (in|out)$"
-    closed, opened = places("+", barrier), places("-", barrier)
+    fail_closed = r"policy .* proto 6 [sd]port 3260 dir (in|out)$"
+    closed, opened = places("+", fail_closed), places("-", fail_closed)
     assert len(closed) == len(opened) == 4  # two directions at two ends
     for other in ("state ", re.escape(f"session {IQN}.wifi")):
         assert max(closed) < min(places("+", other))

@@ -41,9 +41,9 @@ def test_cells_of_both_are_measured_proved_and_shielded(tmp_path: Path) -> None:
     secured = by_column[SECURED_NVME].proof
     assert secured is not None and secured.packets_sampled > 0 and not secured.cleartext_segments
     outcome.assert_nothing_is_left()
-    # A barrier stands before the port of its column's transport.
-    barrier = re.compile(r"policy .* proto 6 [sd]port (\d+) dir (in|out)$")
-    closed = [found[1] for thing in outcome.made if (found := barrier.match(thing))]
+    # A fail-closed policy stands before the port of its column's transport.
+    fail_closed = re.compile(r"policy .* proto 6 [sd]port (\d+) dir (in|out)$")
+    closed = [found[1] for thing in outcome.made if (found := fail_closed.match(thing))]
     assert sorted(closed) == ["3260"] * 4 + ["4420"] * 4
 
 

@@ -18,7 +18,7 @@ from harness.analysis import theory, wire
 from harness.hosts.journal import Journal
 from harness.hosts.programs import netlink
 from harness.hosts.programs.answering import NOT_REACHED
-from harness.model import NBD, LinkProfile, ReachedTarget
+from harness.model import NBD, BlackBoxTarget, LinkProfile
 from harness.model.errors import CellInvalid, RequirementError
 from harness.storage import transports
 from harness.storage.nbd import transport as nbd
@@ -100,8 +100,8 @@ def test_without_nbdkit_the_target_lacks_a_requirement_and_a_portal_may_not_answ
 
 def test_their_export_takes_writes_only_if_that_is_meant() -> None:
     world = World()
-    reached = ReachedTarget(transport=NBD, typed="nbd://nas", address="192.0.2.2", port=10809, name="x")
-    theirs = up(world, reached=reached)
+    reached = BlackBoxTarget(transport=NBD, typed="nbd://nas", address="192.0.2.2", port=10809, name="x")
+    theirs = up(world, black_box=reached)
     for read_only, asked in ((True, None), (False, False)):
         export = exported(world, read_only=read_only)
         rule, made = theirs.connections(export)

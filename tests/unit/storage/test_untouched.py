@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.hosts.unseen import Unseen
-from harness.model import BackingKind, ReachedTarget
+from harness.model import BackingKind, BlackBoxTarget
 from harness.storage.iscsi.transport import IscsiSides
 from harness.storage.nbd.transport import NbdSides
 from harness.storage.nvme.transport import NvmeSides
@@ -58,8 +58,8 @@ def test_without_udev_nothing_is_made(tmp_path: Path) -> None:
 def test_it_stands_before_the_login_to_somebody_else_s_target() -> None:
     world = World()
     theirs: dict[str, Any] = {"address": "192.0.2.1", "port": 3260}
-    reached = ReachedTarget(transport="iscsi", typed="nas", **theirs, name="iqn.2001-04.org.example:a")
-    both = sides(world, target=Unseen(), luns=(), reached=reached)
+    reached = BlackBoxTarget(transport="iscsi", typed="nas", **theirs, name="iqn.2001-04.org.example:a")
+    both = sides(world, target=Unseen(), luns=(), black_box=reached)
     sides_up = IscsiSides(both, secret="s", nonce="n", own_names=("iqn.own",))  # noqa: S106 (of no target)
     lun = Lun(serial="", kind=BackingKind.BLOCK, path="", size_bytes=0)
     rule, session = sides_up.connections(wanted(world, lun=lun, target=Unseen(), **theirs))

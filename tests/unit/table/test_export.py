@@ -16,7 +16,7 @@ import pytest
 from harness import __version__
 from harness.model import SCHEMA_VERSION, Job, LabKernel, Latency, Machines, Proof, Record, Status
 from harness.model.errors import RequirementError, UsageError
-from harness.model.telemetry import Others, ProcessorUse, RoundTrips, Telemetry
+from harness.model.telemetry import BackgroundLoad, ProcessorUse, RoundTrips, Telemetry
 from harness.results.measured import Measured
 from harness.table import export
 from harness.table.export import COLUMNS, ExportFormat, encode, rows
@@ -164,7 +164,7 @@ def test_a_row_says_how_under_what_load_and_by_which_kernel_and_machines_it_was_
     assert dict.fromkeys(names).items() <= unknown.items()
     # It says whether it may be used.
     for taken, is_disturbed in ((0.09, False), (0.11, True), (None, False)):
-        others = Others(hosts=("initiator", "target"), wall_ns=10**9, cores=1, taken=taken)
+        others = BackgroundLoad(hosts=("initiator", "target"), wall_ns=10**9, cores=1, taken=taken)
         (row,) = rows([record(1.0, telemetry=Telemetry(others=(others,)))])
         assert (row["disturbed"], row["is_disturbed"]) == (taken, is_disturbed)
     own = record(1.0, protection=("aes128gcm16",), ipsec_mode="tunnel", lab_kernel=LabKernel.OWN, disk="hdd")

@@ -163,8 +163,8 @@ def test_a_recipe_is_of_the_shipped_files_without_what_its_source_does_not_know(
     found = kernel.recipe()
     assert (found.source_version, found.compiler) == ("6.1.192-2", "cc 12"), "the first, where there are both"
     shipped = {"kernel.config", *(patch.name for patch in kernel.PATCHES)}
-    assert set(found.files) == shipped - {kernel.PRICED}
-    assert set(kernel.recipe(priced=True).files) == shipped
+    assert set(found.files) == shipped - {kernel.COSTED}
+    assert set(kernel.recipe(simulated=True).files) == shipped
     assert left_out(found) == TLS | LEGACY
 
 

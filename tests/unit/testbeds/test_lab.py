@@ -25,10 +25,10 @@ from harness.model.errors import RequirementError, TestbedError
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
 from harness.testbeds import testbed
-from harness.testbeds.lab import apart, boot
-from harness.testbeds.lab.apart import management
+from harness.testbeds.lab import boot, per_host
 from harness.testbeds.lab.boot import Lab, require_visible, sandbox
 from harness.testbeds.lab.boot.scratch import MIB, ScratchFolder, roomy_folder
+from harness.testbeds.lab.per_host import management
 from tests.unit.fakes import World
 from tests.unit.results_folder import made_plan
 from tests.unit.testbeds.refusals import refusal
@@ -258,16 +258,16 @@ def test_the_target_is_between_the_initiators() -> None:
         assert ends[via] == address.network
 
 
-def boot_apart(folder: Path) -> None:
+def boot_per_host(folder: Path) -> None:
     """Boot two kernels, which must not succeed."""
     console, journal = folder / "console.log", Journal(folder / "journal")
-    with apart.booted(["true"], initiators=1, journal=journal, console=console):
+    with per_host.booted(["true"], initiators=1, journal=journal, console=console):
         pytest.fail("it booted")
 
 
 def test_without_sshd_kernels_apart_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("shutil.which", lambda name, path=None: None if name == "sshd" else f"{path}/{name}")
-    hint = refusal(RequirementError, "over SSH, but sshd of OpenSSH was not found", boot_apart, tmp_path)
+    hint = refusal(RequirementError, "over SSH, but sshd of OpenSSH was not found", boot_per_host, tmp_path)
     assert "openssh-server" in hint and list(tmp_path.iterdir()) == []
 
 
@@ -280,7 +280,7 @@ class Booting:
         self.settings: dict[str, str] = {}
         self.ends: dict[str, set[int]] = {}
         monkeypatch.setattr(sandbox, "wrapper", lambda writable: [f"writable={each}" for each in writable])
-        monkeypatch.setattr(apart, "PEERS_DEADLINE_S", 0.2)
+        monkeypatch.setattr(per_host, "PEERS_DEADLINE_S", 0.2)
         monkeypatch.setattr(boot, "KERNEL", "true")
         monkeypatch.setattr(boot, "MODULES", Path("/"))
         monkeypatch.setattr(boot, "NamespaceHost", World().host)
@@ -336,7 +336,7 @@ def test_each_kernel_has_core_memory_and_trunks(scratch: Path, monkeypatch: pyte
     console, results = scratch / "console.log", scratch / "results"
     console.write_text("of an earlier boot\nharness-lab-begins\n", encoding="utf-8")
     command, journal = ["say", "hello"], Journal(scratch / "journal")
-    lab = partial(apart.booted, command, journal=journal, console=console, results=results)
+    lab = partial(per_host.booted, command, journal=journal, console=console, results=results)
     with lab(initiators=3, storage_bytes=400 * MIB, mtu_bytes=9000) as booted:
         assert (booted.console, booted.said()) == (console, b"said\n")
     assert list(booting.argv) == ["target", "initiator2", "initiator3", "initiator1"], "the first comes last"
@@ -362,7 +362,7 @@ def test_each_kernel_has_core_memory_and_trunks(scratch: Path, monkeypatch: pyte
 def test_kernels_out_of_reach_say_their_last_words(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Booting(monkeypatch, {"target": "no room\n", "initiator1": "Connection refused\n"})
     said = r"0\.2 s passed before all kernels could be reached over ssh; .*"
-    refusal(TestbedError, f"{said}target: no room; initiator1: Connection refused", boot_apart, scratch)
+    refusal(TestbedError, f"{said}target: no room; initiator1: Connection refused", boot_per_host, scratch)
 
 
 def test_many_layers_have_more_memory() -> None:

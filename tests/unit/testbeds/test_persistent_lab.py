@@ -28,7 +28,7 @@ from harness.runs import executor, fio_startup, worker
 from harness.testbeds import entry_points
 from harness.testbeds.lab import boot, persistent
 from harness.testbeds.lab.exchange import Exchange, Renewal, WorkerOrder, WorkerReport
-from harness.testbeds.lab.persistent import Kept, LabTerms, daemon
+from harness.testbeds.lab.persistent import LabState, LabTerms, daemon
 from tests.unit.testbeds.refusals import refusal
 
 pytestmark = pytest.mark.thorough
@@ -152,7 +152,7 @@ class Keeping:
         (folder := self.state.with_name("results") / name).mkdir(parents=True, exist_ok=True)
         return folder
 
-    def asked(self) -> Kept:
+    def asked(self) -> LabState:
         found = persistent.ask(self.state)
         assert found is not None
         return found

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from harness.hosts.programs.answering import NOT_REACHED
-from harness.model import ISCSI, NBD, NVME_TCP, ReachedTarget
+from harness.model import ISCSI, NBD, NVME_TCP, BlackBoxTarget
 from harness.model.errors import HostLost, RequirementError, UsageError
 from harness.parse.hosts import parse_portal
 from harness.protection import kinds
@@ -32,7 +32,7 @@ from tests.unit.fakes import Command, World
 from tests.unit.fakes.iscsi import SESSION
 from tests.unit.testbeds.refusals import refusal
 
-PORTAL = ReachedTarget(transport=ISCSI, typed="nas.lan", address="192.0.2.2", port=3260, name="iqn.x:a")
+PORTAL = BlackBoxTarget(transport=ISCSI, typed="nas.lan", address="192.0.2.2", port=3260, name="iqn.x:a")
 NVME = Asked(transports=("nvme-tcp",), protections=())
 
 
@@ -98,7 +98,7 @@ def test_an_ethernet_card_says_what_the_way_carries_at_most(monkeypatch: pytest.
         def luns(self, _wanted: object) -> dict[str, Any]:
             return {"address": PORTAL.address, "port": PORTAL.port, "luns": [unit(0)]}
 
-    up: Any = Up(make_dataclass("Ends", ["reached"])(PORTAL))
+    up: Any = Up(make_dataclass("Ends", ["black_box"])(PORTAL))
     look = partial(portals._look, up, PORTAL, up, World().host("initiator"), lun=None, iface="eth0")
     on_it = Device(number="8:0", node="/dev/sda", path="/dev/sda", signatures=("ext4 file system",))
     monkeypatch.setattr("harness.storage.guard.inspect", lambda _host, _node: on_it)
@@ -133,7 +133,7 @@ def ways(monkeypatch: pytest.MonkeyPatch, *names: str, notes: Sequence[str] = ()
     machine = SimpleNamespace(reached=nothing)
     monkeypatch.setattr("harness.testbeds.participants.machines", lambda _target, _initiators: [machine])
     way = SimpleNamespace(names=names, notes=notes, steps=())
-    monkeypatch.setattr("harness.protection.as_found.way_to", lambda *_words: way)
+    monkeypatch.setattr("harness.protection.pre_existing.way_to", lambda *_words: way)
 
 
 def test_doctor_says_which_lun_is_read_and_what_protects_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,7 @@ def test_a_connection_has_to_cover_a_portal_that_has_no_ipsec(monkeypatch: pytes
         portals.ways("local", {"wired": ("192.0.2.2", "eth0")}, 3260, swanctl="/etc/nas.conf")
 
     ways(monkeypatch)
-    monkeypatch.setattr("harness.protection.as_found.way_to", way_to)
+    monkeypatch.setattr("harness.protection.pre_existing.way_to", way_to)
     monkeypatch.setattr(kinds, "connected", nothing)
     said: list[Sequence[str]] = [(), ("wireguard",)]
     sentence = r"nas\.conf comes up, but its traffic selectors do not cover 192\.0\.2\.2:3260"

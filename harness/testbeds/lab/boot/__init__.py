@@ -44,7 +44,7 @@ BASE_MEMORY_BYTES = 384 * MIB
 BASE_LAYERS = 12
 LAYER_BYTES = 24 * MIB
 """The base has room for so many links and protections of columns, and each further one takes so much:
-captures, witnesses, daemons. With 16 paths over NVMe/TCP and WiFi the base's memory was full, with 7 columns
+captures, xfrm listeners, daemons. With 16 paths over NVMe/TCP and WiFi the base's memory was full, with 7 columns
 over WiFi and 9 protections as well, and the kernel killed the run."""
 
 SLOW_INITIALISERS = "raid6_select_algo,calibrate_xor_blocks,init_btrfs_fs"

@@ -48,8 +48,8 @@ WHAT = "the lab's own kernel"
 CONFIG = HERE / "kernel.config"
 PATCHES = tuple(sorted(HERE.glob("*.patch")))
 
-PRICED = "charge.patch"
-"""Only in the kernel for virtual time by a price list, so that no other figure depends on it."""
+COSTED = "charge.patch"
+"""Only in the kernel for virtual time by a CPU cost file, so that no other figure depends on it."""
 
 BUILD_BYTES = 2200 * MIB
 """The size of source and objects during the build; the kernel that is kept takes 12 MiB."""
@@ -128,19 +128,19 @@ class Cached:
         )
 
 
-def recipe(source: Source | None = None, *, priced: bool = False) -> Recipe:
+def recipe(source: Source | None = None, *, simulated: bool = False) -> Recipe:
     """The inputs of a kernel built now, by default from Debian's source that is installed, or kernel.org's.
 
-    RequirementError if there is none, or no compiler, or no such patch for it if it is to be ``priced``.
+    RequirementError if there is none, or no compiler, or no such patch for it if it is to be ``simulated``.
     """
     source = source or sources.of(None)
-    if priced and not sources.is_for(PRICED, source.version):
+    if simulated and not sources.is_for(COSTED, source.version):
         raise RequirementError(
-            f"expected Linux 6.1, of which alone there is a kernel with prices, found {source.title}",
-            hint="without --priced virtual time is there, and harness predict has the closed form",
+            f"expected Linux 6.1, of which alone there is a kernel with CPU costs, found {source.title}",
+            hint="without --cpu-costs virtual time is there, and harness predict has the closed form",
         )
     files = [CONFIG, *(patch for patch in PATCHES if sources.is_for(patch.name, source.version))]
-    files = [file for file in files if priced or file.name != PRICED]
+    files = [file for file in files if simulated or file.name != COSTED]
     texts = {file.name: file.read_text(encoding="utf-8") for file in files}
     lines = texts[CONFIG.name].splitlines(keepends=True)
     texts[CONFIG.name] = "".join(
@@ -224,12 +224,12 @@ def own_kernel(key: str = "") -> boot.Kernel:
     return found.kernel
 
 
-def with_prices() -> Built:
-    """The lab's own kernel for virtual time by a price list. RequirementError if it has not been built."""
-    if (found := cached(recipe(priced=True))) is None:
+def with_costs() -> Built:
+    """The lab's own kernel for virtual time by a CPU cost file. RequirementError if it has not been built."""
+    if (found := cached(recipe(simulated=True))) is None:
         raise RequirementError(
-            "expected the lab's own kernel with prices, but it has not been built",
-            hint="build it, which takes as long as the other one: harness kernel build --priced",
+            "expected the lab's own kernel with CPU costs, but it has not been built",
+            hint="build it, which takes as long as the other one: harness kernel build --cpu-costs",
         )
     return found.built
 
@@ -252,7 +252,7 @@ def usual() -> LabKernel:
     return LabKernel.DEBIAN
 
 
-def build(report: Report, source: Source | None = None, *, priced: bool = False) -> tuple[Cached, bool]:
+def build(report: Report, source: Source | None = None, *, simulated: bool = False) -> tuple[Cached, bool]:
     """The kernel of a source, built if it is not in the cache; and whether it had to be built.
 
     Debian's source that is installed is held to all of ``kernel.config``. Another source may lack lines of
@@ -263,7 +263,7 @@ def build(report: Report, source: Source | None = None, *, priced: bool = False)
     """
     if absent := sources.absent_packages(is_given=source is not None):
         raise packages.lacking(absent)
-    inputs = partial(recipe, priced=True) if priced else recipe
+    inputs = partial(recipe, simulated=True) if simulated else recipe
     wanted = inputs() if source is None else inputs(source)
     if found := cached(wanted):
         return found, False

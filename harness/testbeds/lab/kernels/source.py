@@ -82,7 +82,7 @@ LIMITS = (
     VersionRange("CONFIG_CRYPTO_SHA1_SSSE3", _LIBRARY, before=(6, 16), is_missed=True),
     VersionRange("CONFIG_CRYPTO_SHA256_SSSE3", _LIBRARY, before=(6, 16), is_missed=True),
     VersionRange("CONFIG_CRYPTO_SHA512_SSSE3", _LIBRARY, before=(6, 16), is_missed=True),
-    VersionRange("charge.patch", "prices are charged in Linux 6.1 alone", before=(6, 2)),
+    VersionRange("charge.patch", "CPU costs are charged in Linux 6.1 alone", before=(6, 2)),
     VersionRange("rip.patch", _RELATIVE, before=(6, 4)),
     VersionRange(
         "xstate.patch", "Linux 6.13 asks the machine how large the state is (3f17fed21491)", before=(6, 13)

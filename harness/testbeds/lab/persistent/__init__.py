@@ -42,7 +42,7 @@ LOCK = "lab.lock"
 """Held by the daemon as long as it lives; it also keeps the state folder."""
 
 KEPT, NEW = "lab.json", "lab.json.new"
-"""``Kept``, while a run can begin or goes on; what is renamed to it when it is whole."""
+"""``LabState``, while a run can begin or goes on; what is renamed to it when it is whole."""
 
 USED = "lab.run"
 """Held by a run as long as it goes on."""
@@ -84,7 +84,7 @@ class LabTerms(msgspec.Struct, frozen=True, kw_only=True):
     code: Prose
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class LabState(msgspec.Struct, frozen=True, kw_only=True):
     """What a daemon keeps, and how many runs its kernel had.
 
     ``exchange`` is the folder of its messages, ``loaded`` the ``worker`` that the program in the kernel has.
@@ -201,7 +201,7 @@ def is_up(state: Path) -> bool:
     return is_locked(state / LOCK)
 
 
-def ask(state: Path, *, is_waiting: bool = True) -> Kept | None:
+def ask(state: Path, *, is_waiting: bool = True) -> LabState | None:
     """What is kept; None if no lab is up. If it is to be used, ``is_waiting`` until its last run has been
     noted, and the harness as it is now has been loaded there. TestbedError if that takes too long."""
     end = time.monotonic() + READY_DEADLINE_S
@@ -210,7 +210,7 @@ def ask(state: Path, *, is_waiting: bool = True) -> Kept | None:
         with contextlib.suppress(FileNotFoundError):
             text = (state / KEPT).read_bytes()
             try:
-                kept = msgspec.json.decode(text, type=Kept)
+                kept = msgspec.json.decode(text, type=LabState)
             except msgspec.DecodeError as error:
                 raise TestbedError(
                     "the persistent lab is of another version of the harness", hint="end it: harness lab stop"
@@ -227,7 +227,7 @@ def ask(state: Path, *, is_waiting: bool = True) -> Kept | None:
     return None
 
 
-def start(state: Path, wanted: LabTerms, idle_s: float = IDLE_S) -> Kept:
+def start(state: Path, wanted: LabTerms, idle_s: float = IDLE_S) -> LabState:
     """Start a daemon and wait until its lab is up. Call this while holding the testbed.
 
     TestbedError if it does not come up.
@@ -293,7 +293,7 @@ class LabRun:
     """
 
     state: Path
-    kept: Kept
+    kept: LabState
     status: int | None = None
 
     def poll(self) -> int | None:
@@ -316,7 +316,7 @@ class LabRun:
 
 
 @contextlib.contextmanager
-def run(state: Path, folder: Path, kept: Kept) -> Iterator[LabRun]:
+def run(state: Path, folder: Path, kept: LabState) -> Iterator[LabRun]:
     """Carry out the plan in ``folder``, which is in the lab's results folder. Leaving the context early ends
     the lab's kernel; the daemon then boots another."""
     with (state / USED).open("wb") as file:

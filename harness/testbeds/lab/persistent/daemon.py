@@ -20,7 +20,7 @@ from harness.model.errors import HarnessError, Interrupted, TestbedError
 from harness.testbeds import entry_points
 from harness.testbeds.lab import boot, persistent
 from harness.testbeds.lab.exchange import Exchange, Renewal, WorkerOrder, WorkerReport, run_console
-from harness.testbeds.lab.persistent import Kept, LabTerms
+from harness.testbeds.lab.persistent import LabState, LabTerms
 
 BOOT_DEADLINE_S = 100.0
 """Less than who starts a daemon waits for it, and some 3 s on a machine that does nothing else."""
@@ -48,7 +48,7 @@ class LabDaemon:
     def __init__(self, state: Path, terms: LabTerms, idle_s: float) -> None:
         now = time.monotonic()
         self._state = state
-        self._kept = Kept(
+        self._kept = LabState(
             terms=terms,
             pid=os.getpid(),
             exchange="",

@@ -202,8 +202,8 @@ def traced(argv: list[str]) -> None:
 def verbose(clone: Path) -> list[str]:
     """The option with which `harness run` of a clone says when fio began and for how long it measured:
     earlier versions have none, and always say it."""
-    told = (clone / "harness/cli/console.py").read_text(encoding="utf-8")
-    return ["--verbose"] * ("--verbose" in told)
+    reported = (clone / "harness/cli/console.py").read_text(encoding="utf-8")
+    return ["--verbose"] * ("--verbose" in reported)
 
 
 def run(clone: Path, words: Sequence[str], results: Path, *, trace: bool) -> tuple[Path, dict[str, float]]:

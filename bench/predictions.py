@@ -69,8 +69,8 @@ JOBS = "[global]\ndirect=1\ntime_based\nruntime=500ms\n" + "".join(
         ("read", "4k", 4, "libaio"),
     )
 )
-"""Blocks of 4K to 1M and depths of 1 to 32: none of them is a cell of profiles/cpu-costs/cpu-cost.fio. Two differ
-from another one in the depth alone."""
+"""Blocks of 4K to 1M and depths of 1 to 32: none of them is a cell of profiles/cpu-costs/cpu-cost.fio. Two
+differ from another one in the depth alone."""
 
 PROJECT = Path(__file__).parents[1]
 UNSHAPED = "wired:unshaped"
@@ -126,8 +126,8 @@ SERIES = (
 )
 
 REPEATS = 4
-"""Of each cell, in the CPU cost file and in the run. CPU costs are those of the lower quartile of the undisturbed
-ones, and so is what was measured: other programs can only add to what an I/O takes."""
+"""Of each cell, in the CPU cost file and in the run. CPU costs are those of the lower quartile of the
+undisturbed ones, and so is what was measured: other programs can only add to what an I/O takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,7 +232,7 @@ def _processes(machine: Machine) -> list[int]:
 def _cells(series: Series, base: Path, repeats: int, wire: Sequence[str]) -> list[Cell]:
     """The same, where the machines of a series are on. ``wire`` is theirs, as an option."""
     results, costs, said = base / "results", cpu_costs_of(series, base.parent), base / "prediction.json"
-    jobs, costed_run = base / "jobs.fio", base / "prices"
+    jobs, costed_run = base / "jobs.fio", base / "cpu-costs"
     base.mkdir(parents=True, exist_ok=True)
     jobs.write_text(JOBS, encoding="utf-8")
     often = [f"--repeats={repeats}", "--retries=0"]

@@ -7,10 +7,10 @@ fio.
 
 For each transport and protection one run in the lab, in real time, with columns of 1, 2, 4 … initiators. Its
 inside is this file's, which notes MemAvailable of /proc/meminfo and the clock around each column that is
-brought up: link, protection, captures, xfrm listeners, target, session. What the kernel can have back (its page
-cache) does not count as memory. The figures of one initiator are a column's, divided by their number. Times
-of a busy machine are of use only as ratios. Exits 1 if one initiator of the largest column takes more memory
-than the lab sets aside for it (``PATH_BYTES``), or more time than ``--most-s``.
+brought up: link, protection, captures, xfrm listeners, target, session. What the kernel can have back (its
+page cache) does not count as memory. The figures of one initiator are a column's, divided by their number.
+Times of a busy machine are of use only as ratios. Exits 1 if one initiator of the largest column takes more
+memory than the lab sets aside for it (``PATH_BYTES``), or more time than ``--most-s``.
 """
 
 from __future__ import annotations

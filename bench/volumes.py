@@ -104,7 +104,7 @@ def tried(clock: str, folder: Path) -> Iterator[Tried]:
                     each.workload,
                     each.over_mb_s,
                     found,
-                    local / each.latency_bound_mb_s - 1,
+                    local / each.disk_mb_s - 1,
                 )
 
 

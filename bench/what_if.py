@@ -7,10 +7,10 @@
 
 Two cells are a change if they differ in one thing alone (``kind_of``): the cipher's driver, the kernel, the
 link, the transport, a protection, or the depth. Said is what was measured before it, times the ratio of two
-predictions, as `harness explain --what-if` does. The CPU costs are those of the side before it, without any cell
-that has what is new (of stored runs), or were taken before both sides were measured (``--blind``). Only what
-the change itself brings has other CPU costs: ciphers, measured by themselves, for a driver, the transport's own
-for a transport, and all of them for a kernel.
+predictions, as `harness explain --what-if` does. The CPU costs are those of the side before it, without any
+cell that has what is new (of stored runs), or were taken before both sides were measured (``--blind``). Only
+what the change itself brings has other CPU costs: ciphers, measured by themselves, for a driver, the
+transport's own for a transport, and all of them for a kernel.
 
 The error is in points: of the time that an I/O takes on the slower side, which is 100, how far apart the two
 times after the change are, said and measured (Coz gives what a part is worth so, of a program's time). Next
@@ -20,9 +20,10 @@ ones: that near is what was measured to itself.
 
 What stored runs say is not blind: the model was made with these runs in view, though not with this ratio.
 
-In virtual time (`harness run --cpu-costs`) the real stack takes what a CPU cost file says and nothing else, so the
-closed form alone is tried, to the last digit and on any machine: whether it foretells what queues, windows,
-pieces and wake-ups make of a change. A CPU cost that is changed is a change there, as `--what-if` means it.
+In virtual time (`harness run --cpu-costs`) the real stack takes what a CPU cost file says and nothing else,
+so the closed form alone is tried, to the last digit and on any machine: whether it foretells what queues,
+windows, pieces and wake-ups make of a change. A CPU cost that is changed is a change there, as `--what-if`
+means it.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ STORED: Mapping[str, Sequence[str]] = {
 
 DRIVER, KERNEL, LINK, TRANSPORT, PROTECTION, DEPTH, COST = (
     *("cipher driver", "kernel", "link", "transport"),
-    *("protection", "depth", "price"),
+    *("protection", "depth", "cost"),
 )
 
 STORED_RUNS, BLIND, VIRTUAL = "stored", "blind", "virtual"
@@ -265,17 +266,17 @@ def _gain(kind: str, before: Pool, a: Cell, after: Pool, b: Cell) -> what_if.Gai
     new: Column | str = b.job.name if kind == DEPTH else b.column
     known = before.costs(new if before is after else None)
 
-    def told(variant: Variant) -> tuple[Predicted, Predicted]:
+    def reported(variant: Variant) -> tuple[Predicted, Predicted]:
         own = variant.of(known)
         changed = variant.of(_changed(kind, own, after, b))
         return before.predicted(a, own, variant.further), after.predicted(b, changed, variant.further)
 
-    was, will_be = told(what_if.AS_IT_IS)
+    was, will_be = reported(what_if.AS_IT_IS)
     if not was.mb_s or not will_be.mb_s:
         return None
 
     def ratio(variant: Variant) -> float:
-        was, will_be = told(variant)
+        was, will_be = reported(variant)
         return (will_be.mb_s or 1.0) / (was.mb_s or 1.0)
 
     missed = what_if.missed_of(was, a.mb_s) * (_change_of(after, known).saves if kind == COST else 1.0)

@@ -468,7 +468,7 @@ def _seen(record: Record) -> Record:
         emulation_round_trip_ns=None,
         processors=tuple(msgspec.structs.replace(use, hosts=("initiator",)) for use in own),
         interfaces=tuple(use for use in found.interfaces if use.host == "initiator"),
-        others=(),
+        background_load=(),
     )
     return msgspec.structs.replace(
         record,
@@ -489,7 +489,7 @@ def _that_count(experiment: Experiment, cells: Sequence[Explained]) -> list[Judg
 
 
 def _alone(telemetry: Telemetry | None) -> Telemetry | None:
-    return None if telemetry is None else msgspec.structs.replace(telemetry, others=())
+    return None if telemetry is None else msgspec.structs.replace(telemetry, background_load=())
 
 
 class Score(enum.StrEnum):

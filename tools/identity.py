@@ -22,7 +22,7 @@ PRODUCT = ("harness/", "packages", "profiles/", "ipsec/", "releases/")
 PARTS = {
     "testbed": {"testbed"},
     "clock": {"clock", "virtual", "is_virtual", "virtual_time"},
-    "kernel": {"kernel", "lab_kernel", "other_kernel", "kernels_apart"},
+    "kernel": {"kernel", "lab_kernel", "other_kernel", "kernels"},
     "disk": {"disk", "backing"},
     "link": {"link", "links", "link_title"},
     "protection": {"protection", "protections", "protect", "ipsec"},

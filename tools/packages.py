@@ -1,7 +1,7 @@
 """What the packages import, from their modules: the picture of all, and a line in the README of each.
 
     python -m tools.packages            # exits 1 if one of these files says something else
-    python -m tools.packages --write    # makes them anew: after each change of what a room imports
+    python -m tools.packages --write    # makes them anew: after each change of what a package imports
 
 Rows are the layers of the first contract in pyproject.toml. Left is what only reads results, right what only
 measures, and between them what both use. An arrow that others imply is left out.
@@ -40,31 +40,33 @@ HEAD = (
 
 
 def imports() -> dict[str, set[str]]:
-    """Of each room, the other packages that a module in it imports."""
+    """Of each package, the other packages that a module in it imports."""
     graph = grimp.build_graph("harness", cache_dir=None)
     packages = {name for layer in layers() for name in layer}
-    found: dict[str, set[str]] = {room: set() for room in packages}
+    found: dict[str, set[str]] = {package: set() for package in packages}
     for module in graph.modules:
-        room = module.split(".")[1] if "." in module else ""
-        if room in packages:
+        package = module.split(".")[1] if "." in module else ""
+        if package in packages:
             imported = (name.split(".") for name in graph.find_modules_directly_imported_by(module))
-            found[room] |= packages.intersection(names[1] for names in imported if len(names) > 1) - {room}
+            found[package] |= packages.intersection(names[1] for names in imported if len(names) > 1) - {
+                package
+            }
     return found
 
 
 def layers() -> list[list[str]]:
     """The packages as the import rules have them, the highest layer first."""
-    contract = _contract("Rooms import one way")
-    return [[room.strip() for room in layer.split("|")] for layer in contract["layers"]]
+    contract = _contract("Packages import one way")
+    return [[package.strip() for package in layer.split("|")] for layer in contract["layers"]]
 
 
-def wings(arrows: Mapping[str, set[str]]) -> dict[str, str]:
-    """Of each room, whether it ``reads``, ``measures``, or is for ``both``: readers' that measuring needs."""
+def sides(arrows: Mapping[str, set[str]]) -> dict[str, str]:
+    """Whether a package ``reads``, ``measures``, or is for ``both``: readers' that measuring needs."""
     contract = _contract("Who reads results needs no machine")
     measures = {name.split(".")[1] for name in contract["forbidden_modules"]}
     reads = {name.split(".")[1] for name in contract["source_modules"]} - {"api"}
-    used = set().union(*(arrows[room] for room in measures))
-    found = {room: "both" if room in used or room not in reads else "reads" for room in arrows}
+    used = set().union(*(arrows[package] for package in measures))
+    found = {package: "both" if package in used or package not in reads else "reads" for package in arrows}
     return found | dict.fromkeys(measures, "measures")
 
 
@@ -77,19 +79,19 @@ def _contract(name: str) -> dict[str, list[str]]:
 def reduced(arrows: Mapping[str, set[str]]) -> dict[str, set[str]]:
     """Without the arrows that a longer way implies. There are no circles, which the import rules forbid."""
 
-    def reach(room: str) -> set[str]:
-        return arrows[room].union(*map(reach, arrows[room]))
+    def reach(package: str) -> set[str]:
+        return arrows[package].union(*map(reach, arrows[package]))
 
-    return {room: below.difference(*map(reach, below)) for room, below in arrows.items()}
+    return {package: below.difference(*map(reach, below)) for package, below in arrows.items()}
 
 
 def texts() -> dict[Path, str]:
     """The files as they have to be, by their paths."""
     found = {PICTURE: svg()}
     arrows = imports()
-    for room in (room for layer in layers() for room in layer):
-        file = ROOT / "harness" / room / "README.md"
-        below = [f"`{other}`" for layer in layers() for other in layer if other in arrows[room]]
+    for package in (package for layer in layers() for package in layer):
+        file = ROOT / "harness" / package / "README.md"
+        below = [f"`{other}`" for layer in layers() for other in layer if other in arrows[package]]
         line = f"**Imports:** {', '.join(below) or 'nothing'}"
         found[file] = _LINE.sub(line, file.read_text(encoding="utf-8"))
     return found
@@ -109,29 +111,30 @@ def differing() -> dict[Path, str]:
 
 def svg() -> str:
     arrows = imports()
-    wing = wings(arrows)
-    places = _places(wing)
+    side = sides(arrows)
+    places = _places(side)
     lines = [line.replace("TALL", str(ROW * len(layers()) + 30)) for line in HEAD]
     lines += [f'<text class="t" x="{CENTRES[name]}" y="16">{title}</text>' for name, title in TITLES.items()]
-    for room, below in sorted(reduced(arrows).items()):
-        lines += [_arrow(room, other, places) for other in sorted(below)]
-    for room, (x, y) in places.items():
+    for package, below in sorted(reduced(arrows).items()):
+        lines += [_arrow(package, other, places) for other in sorted(below)]
+    for package, (x, y) in places.items():
         lines.append(
-            f'<rect class="{wing[room]}" x="{x - BOX // 2}" y="{y}" width="{BOX}" height="{HEIGHT}" rx="4"/>'
-            f'<text x="{x}" y="{y + 19}">{room}</text>'
+            f'<rect class="{side[package]}" x="{x - BOX // 2}" y="{y}" '
+            f'width="{BOX}" height="{HEIGHT}" rx="4"/>'
+            f'<text x="{x}" y="{y + 19}">{package}</text>'
         )
     return "\n".join([*lines, "</svg>", ""])
 
 
-def _places(wing: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-    """Of each room the middle of its box's upper edge."""
+def _places(side: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+    """Of each package the middle of its box's upper edge."""
     places: dict[str, tuple[int, int]] = {}
     for row, packages in enumerate(layers()):
         for name, centre in CENTRES.items():
-            here = [room for room in packages if wing[room] == name]
+            here = [package for package in packages if side[package] == name]
             aside = (SHIFT if row % 2 == 0 else -SHIFT) if len(here) == 1 else 0
             first = centre + aside - (len(here) - 1) * (BOX + GAP) // 2
-            places |= {room: (first + n * (BOX + GAP), 30 + row * ROW) for n, room in enumerate(here)}
+            places |= {package: (first + n * (BOX + GAP), 30 + row * ROW) for n, package in enumerate(here)}
     return places
 
 

@@ -1,7 +1,7 @@
 """CPU costs: how long a processor works for one operation, as they follow from what whole I/Os took of it.
 
-Each I/O is so many operations (``operations``), and what a core worked for it is their number times their
-CPU costs. Cells that differ in one thing, such as a longer block or a protection, tell the CPU costs apart: by
+Each I/O is so many operations (``operations``), and what a core worked for it is their number times their CPU
+costs. Cells that differ in one thing, such as a longer block or a protection, tell the CPU costs apart: by
 least squares of the relative errors, none below 0 (Lawson and Hanson, Solving Least Squares Problems, 1974,
 chapter 23). How sure a CPU cost is, is what leaving out each cell in turn makes of it: the jackknife (Efron,
 The Jackknife, the Bootstrap and Other Resampling Plans, 1982, chapter 3).
@@ -94,9 +94,9 @@ class CpuCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How well the CPU costs say what was measured: of so many ``cells``, the ``error`` of the middle one that
-    was left out of the fit, as a part of it. Other programs took the part ``taken`` of the processors' time
-    in the middle measurement."""
+    """How well the CPU costs say what was measured: of so many ``cells``, the ``error`` of the middle one
+    that was left out of the fit, as a part of it. Other programs took the part ``taken`` of the processors'
+    time in the middle measurement."""
 
     cells: int
     repeats: int
@@ -142,8 +142,8 @@ Counts = Mapping[Operation, float]
 
 def fit(cells: Sequence[tuple[Counts, float, float]]) -> tuple[dict[Operation, Fitted], float]:
     """The CPU costs by which these I/Os took so many ns of a core, of so many that it worked in all, and the
-    median error of a cell that was left out, as a part of all. An operation that no cell has, has no CPU cost.
-    ValueError without cells."""
+    median error of a cell that was left out, as a part of all. An operation that no cell has, has no CPU
+    cost. ValueError without cells."""
     if not cells:
         raise ValueError("expected cells, found none")
     names = list(dict.fromkeys(name for counts, *_ in cells for name, count in counts.items() if count))
@@ -171,7 +171,8 @@ def fit(cells: Sequence[tuple[Counts, float, float]]) -> tuple[dict[Operation, F
     for i, name in enumerate(names):
         mean = sum(found[i] for found in without) / n
         variance = (n - 1) / n * sum((found[i] - mean) ** 2 for found in without)
-        # A CPU cost at 0 may be there without any cell: what all cells leave is the least that it may be off by.
+        # A CPU cost at 0 may be there without any cell: what all cells leave is the least that it may be off
+        # by.
         deviation = max(math.sqrt(variance), left / math.sqrt(gram[i][i]))
         # What no cell tells apart from it may be its own.
         same = [whole[j] for j in range(len(names)) if j != i and _is_same(gram, i, j)]

@@ -52,7 +52,7 @@ class AnyRecord(Protocol):
     def setting(self) -> Setting: ...
 
     @property
-    def others(self) -> tuple[BackgroundLoad, ...]: ...
+    def background_load(self) -> tuple[BackgroundLoad, ...]: ...
 
 
 R = TypeVar("R", bound=AnyRecord)
@@ -212,10 +212,12 @@ def lost(use: BackgroundLoad) -> float | None:
 
 def worst(record: AnyRecord) -> BackgroundLoad | None:
     """The machine that lost most; None if nothing is known."""
-    known = [(part, number) for number, use in enumerate(record.others) if (part := lost(use)) is not None]
+    known = [
+        (part, number) for number, use in enumerate(record.background_load) if (part := lost(use)) is not None
+    ]
     # A suspension is the graver cause, however short it was.
-    suspended = [(part, number) for part, number in known if stood_still_ns(record.others[number])]
-    return record.others[max(suspended or known)[1]] if known else None
+    suspended = [(part, number) for part, number in known if stood_still_ns(record.background_load[number])]
+    return record.background_load[max(suspended or known)[1]] if known else None
 
 
 def share(record: AnyRecord) -> float | None:
@@ -226,7 +228,7 @@ def share(record: AnyRecord) -> float | None:
     """
     if record.setting.is_virtual:
         return 0.0
-    return max((part for use in record.others if (part := lost(use)) is not None), default=None)
+    return max((part for use in record.background_load if (part := lost(use)) is not None), default=None)
 
 
 def undisturbed(throughput: float, record: AnyRecord) -> tuple[float, float]:
@@ -245,7 +247,7 @@ def is_disturbed(record: AnyRecord) -> bool:
     if record.setting.is_virtual:
         return False
     part = share(record)
-    return part is not None and (part > THRESHOLD or any(map(stood_still_ns, record.others)))
+    return part is not None and (part > THRESHOLD or any(map(stood_still_ns, record.background_load)))
 
 
 def counting(records: Iterable[R]) -> list[R]:
@@ -315,7 +317,7 @@ def cause(record: AnyRecord) -> str:
     use = worst(record)
     if use is None:
         return "the cause is unknown"
-    where = f"on the {' and '.join(use.hosts)} " if len(record.others) > 1 else ""
+    where = f"on the {' and '.join(use.hosts)} " if len(record.background_load) > 1 else ""
     if still_ns := stood_still_ns(use):
         time = f"{still_ns / 1e9:.1f} s"
         if use.taken is None:

@@ -56,11 +56,11 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, rate: float, record: Record) -> Side:
         """Of a run on several machines, what the most disturbed of them took, and the busiest core."""
         cores = record.telemetry.processors if record.telemetry is not None else ()
-        waits = [sum(filter(None, (use.waited, use.stolen, use.throttled))) for use in record.others]
+        waits = [sum(filter(None, (use.waited, use.stolen, use.throttled))) for use in record.background_load]
         return cls(
             rate=rate,
             waited=max(waits, default=0.0),
-            slowed=max((use.slowed or 0.0 for use in record.others), default=0.0),
+            slowed=max((use.slowed or 0.0 for use in record.background_load), default=0.0),
             busy=max((use.busiest_core or 0.0 for use in cores), default=0.0),
         )
 

@@ -107,7 +107,7 @@ COMMANDS = {
     "explain": "explained:explain_command",
     "report": "explained:report_command",
     "plot": "explained:plot",
-    "price": "CPU cost:CPU cost",
+    "cpu-cost": "cpu_cost:cpu_cost",
     "predict": "predict:predict_command",
     "documents": "documents:documents_command",
     "export": "results:export_command",
@@ -147,9 +147,9 @@ harness explain --figures mine.toml""",
 harness report results/ --watch            (during a run)""",
     "plot": """harness plot answer results/RUN -o answer.png
 harness plot roofline results/RUN -o roofline.svg""",
-    "price": """harness cpu-cost -o lab.toml
-harness cpu-cost ssh://nas                    (single operations, without root)
-harness cpu-cost monday.toml tuesday.toml     (do they agree?)""",
+    "cpu-cost": """harness cpu-cost -o lab.toml
+harness cpu-cost ssh://nas                (single operations, without root)
+harness cpu-cost monday.toml tuesday.toml (do they agree?)""",
     "predict": """harness predict --machine lab-debian --link wired:rtt=2ms --protect both
 harness predict --machine nas.toml --initiator-machine laptop.toml""",
     "documents": """harness documents --run

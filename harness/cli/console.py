@@ -173,7 +173,9 @@ def machines_of(made: Plan) -> str:
         return ""
     initiators = (f"initiator {name}" for name in machines.initiators)
     reached = made.storage.black_box
-    target = machines.target or (f"only reached: {reached.typed}" if reached is not None else "none")
+    target = machines.target or (
+        f"a black box, by its portal {reached.typed}" if reached is not None else "none"
+    )
     return ", ".join([f"target {target}", *initiators])
 
 

@@ -36,7 +36,7 @@ OPTIONS = (
 
 
 @options.taking(CpuCostRequest, only=OPTIONS)
-def cost(
+def cpu_cost(
     *,
     what: Annotated[
         list[str] | None,

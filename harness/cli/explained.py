@@ -261,9 +261,9 @@ def _change(found: what_if.PrintedWhatIf, shape: explain.ExplainFormat) -> None:
     sys.stdout.write("\n".join(map(printable, said)) + "\n")
 
 
-def _judge(told: Sequence[reported.Reported], shape: explain.ExplainFormat) -> None:
+def _judge(claim: Sequence[reported.Reported], shape: explain.ExplainFormat) -> None:
     """What limits figures of others."""
-    found = third_party.judge_all(told)
+    found = third_party.judge_all(claim)
     if shape is explain.ExplainFormat.JSON:
         sys.stdout.write(as_json(PrintedFigures(figures=found)) + "\n")
         return

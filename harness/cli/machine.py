@@ -79,7 +79,7 @@ def doctor_command(**typed: object) -> None:
     width = max((len(machine.name) for machine in taking_part), default=5)
     untried = {machine.name for machine in taking_part}
 
-    def told(findings: Iterable[doctor.Finding]) -> bool:
+    def reported(findings: Iterable[doctor.Finding]) -> bool:
         """Whether all is well, of what is printed as it is found."""
         is_well = True
         for finding in findings:
@@ -89,9 +89,9 @@ def doctor_command(**typed: object) -> None:
                 untried.discard(finding.where)
         return is_well
 
-    healthy = told(found)
+    healthy = reported(found)
     if healthy and portal is not None:
-        healthy = told(
+        healthy = reported(
             portals.findings(
                 portal,
                 name=request.iqn or "",
@@ -248,7 +248,7 @@ def lab_exec(
         bool,
         typer.Option("--virtual-time", help="The lab in virtual time; needs --kernel own."),
     ] = False,
-    apart: Annotated[
+    per_host: Annotated[
         int,
         typer.Option(
             min=0,

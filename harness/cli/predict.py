@@ -65,7 +65,8 @@ def predict_command(
     ] = None,
     **typed: object,
 ) -> None:
-    """Say what a matrix would be, from CPU cost files alone: predicted, with intervals, and never measured."""
+    """Say what a matrix would be, from CPU cost files alone: predicted, with intervals, and never
+    measured."""
     shape = PredictFormat(format)
     if score:
         known = scored.load()

@@ -36,7 +36,7 @@ STYLES = {Status.OK: "green", Status.FAILED: "red", Status.SKIPPED: "yellow", St
 EVERY_S = 10.0
 """How often a log has a line on how far a run is."""
 
-TOLD = 0.01
+REPORTED = 0.01
 """The least part of a run's time that its summary names."""
 
 BEGUN_S: ContextVar[float | None] = ContextVar("BEGUN_S", default=None)
@@ -136,8 +136,12 @@ class RunOutcome:
         parts_s["hosts, disk, end"] = wall_s - sum(parts_s.values())
         if self.spent.of_fio in parts_s:
             parts_s[self.spent.of_fio] -= self.fio_ns / 1e9
-        told = sorted(((s, part) for part, s in parts_s.items() if s >= TOLD * wall_s), reverse=True)
-        return ["the rest: " + ", ".join(f"{part} {format_duration(s)}" for s, part in told)] if told else []
+        reported = sorted(((s, part) for part, s in parts_s.items() if s >= REPORTED * wall_s), reverse=True)
+        return (
+            ["the rest: " + ", ".join(f"{part} {format_duration(s)}" for s, part in reported)]
+            if reported
+            else []
+        )
 
 
 @contextlib.contextmanager
@@ -200,7 +204,7 @@ class _Shown:
         self._has_lines = not console.is_terminal and not QUIET.get()
         self._ends_s: list[float] = []
         """When the first cell began, and when each ended."""
-        self._told_s = 0.0
+        self._reported_s = 0.0
         self.progress = Progress(
             TextColumn("{task.fields[now]}", markup=False),
             BarColumn(),
@@ -243,11 +247,11 @@ class _Shown:
             event.disturbed is not None and (self._has_bar or (self._has_lines and disturbed == 1))
         ):
             _tell_trouble(event, self._console)
-        if self._has_lines and self._ends_s[-1] >= max(self._told_s, self._ends_s[0]) + EVERY_S:
-            self._told_s = self._ends_s[-1]
-            told = f"[{ended}/{self._of}] {last}" + (f", {left}" if left else "")
-            told += f", {disturbed} disturbed" if disturbed else ""
-            self._console.print(told, markup=False, highlight=False, soft_wrap=True)
+        if self._has_lines and self._ends_s[-1] >= max(self._reported_s, self._ends_s[0]) + EVERY_S:
+            self._reported_s = self._ends_s[-1]
+            reported = f"[{ended}/{self._of}] {last}" + (f", {left}" if left else "")
+            reported += f", {disturbed} disturbed" if disturbed else ""
+            self._console.print(reported, markup=False, highlight=False, soft_wrap=True)
 
 
 def left_s(ends_s: Sequence[float], of: int) -> float | None:

@@ -111,8 +111,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sentences(self) -> str:
         """All of it, for people."""
-        found_words = "; ".join(f"{name} {words}" for name, words in self.figures)
-        return f"{self.subject}: {found_words}. {self.conclusion}"
+        stated = "; ".join(f"{name} {words}" for name, words in self.figures)
+        return f"{self.subject}: {stated}. {self.conclusion}"
 
 
 def of_paths(reference: PathReference, records: Sequence[ProbeRecord]) -> list[Answer]:
@@ -193,9 +193,9 @@ def _published(ask: Ask, reference: PathReference) -> Figures:
         if rows:
             found[link] = max(row.values[ask.figure] for row in rows)
     if len(found) < len(ask.links):
-        found_words = ", ".join(f"{_shown(value)} {_unit(ask)} of {link}" for link, value in found.items())
+        stated = ", ".join(f"{_shown(value)} {_unit(ask)} of {link}" for link, value in found.items())
         each = {load_link(link).name: value for link, value in found.items()}
-        return Figures(why="it has no such figure", alone=found_words and f"only {found_words}", each=each)
+        return Figures(why="it has no such figure", alone=stated and f"only {stated}", each=each)
     return _single(ask, {load_link(link).name: value for link, value in found.items()}, TOLERANCE_PUBLISHED)
 
 

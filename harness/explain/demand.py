@@ -34,9 +34,9 @@ BLOCKS, EMULATED, LINK = "block layer", "emulated link", "link"
 
 AROUND, MEANWHILE, NOTHING = Operation("fio", Per.CALL), Operation("fio", Per.IO), Fitted(0.0, 0.0)
 MOST: Mapping[Operation, float] = {AROUND: 1.0, MEANWHILE: 0.03}
-"""What a core works besides I/Os, found out with the CPU costs and none of them: what fio works before the first
-and after the last, or sshd while counters are read, at most for this part of that time, and what goes on all
-the while, such as timers."""
+"""What a core works besides I/Os, found out with the CPU costs and none of them: what fio works before the
+first and after the last, or sshd while counters are read, at most for this part of that time, and what goes
+on all the while, such as timers."""
 
 MOST_WAITED = 0.95
 """Of a cell whose programs waited for longer than this part of the time, that part is not known."""
@@ -130,8 +130,8 @@ def calls_of(job: Job) -> float:
 
 
 def costs_of(found: Measured, name: str = "this list") -> CpuCosts:
-    """The CPU costs of the kernel, or of the two machines, of some runs. UsageError if these have too little for
-    any, or are of several."""
+    """The CPU costs of the kernel, or of the two machines, of some runs. UsageError if these have too little
+    for any, or are of several."""
     plans = [*found.plans.values()]
     settings = {plan.setting.distinct for plan in plans}
     if len(settings) != 1 or plans[0].setting.is_virtual:
@@ -206,7 +206,7 @@ def _counting(records: Sequence[Record]) -> list[Record]:
 
 
 def _taken(record: Record) -> float:
-    return min(1.0, max((other.taken or 0.0 for other in record.others), default=0.0))
+    return min(1.0, max((other.taken or 0.0 for other in record.background_load), default=0.0))
 
 
 def joined(plans: Sequence[Plan]) -> Plan:
@@ -223,7 +223,7 @@ def joined(plans: Sequence[Plan]) -> Plan:
 
 def _alone(found: Telemetry | None) -> Telemetry | None:
     """The same as if nobody had looked at other programs."""
-    return found and msgspec.structs.replace(found, others=())
+    return found and msgspec.structs.replace(found, background_load=())
 
 
 def is_shaped(link: LinkProfile | None) -> bool:
@@ -323,7 +323,9 @@ def _used(record: Record, at: WhichEnd) -> Iterator[_Used]:
     ios = sum(io.ios for io in (record.read, record.write) if io is not None)
     # A user-mode kernel takes for its own what its process waited while others ran; that its threads wait for
     # one another is work of it (``taken`` has the slower pace of a shared core as well).
-    waited = max(((other.taken or 0.0) - (other.slowed or 0.0) for other in record.others), default=0.0)
+    waited = max(
+        ((other.taken or 0.0) - (other.slowed or 0.0) for other in record.background_load), default=0.0
+    )
     own = 1 - min(MOST_WAITED, max(0.0, waited) if record.setting.lab_kernel else 0.0)
     for use in record.telemetry.processors if record.telemetry is not None and ios else ():
         ends = {*use.hosts} & {WhichEnd.INITIATOR, WhichEnd.TARGET}

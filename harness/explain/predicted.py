@@ -42,8 +42,8 @@ WHOLE_OF_MIDDLE = 2.44
 """How far 90 % of normal errors reach, if the middle one is 1."""
 
 MOST_LEFT_OPEN = 0.5
-"""How much of the fit's error the CPU costs may leave open besides it: of CPU costs fitted together one is too high
-where another is too low, so that their sum is known better than any of them."""
+"""How much of the fit's error the CPU costs may leave open besides it: of CPU costs fitted together one is
+too high where another is too low, so that their sum is known better than any of them."""
 
 OTHER, BORROWED = {"read": "write", "write": "read"}, 0.1
 """Where a list has CPU costs of one direction alone they stand for both, with so much more of a deviation."""
@@ -62,7 +62,8 @@ limits (`python bench/predictions.py`)."""
 
 
 class Ends(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose CPU costs count: those of one kernel that has both ends (``target`` alone), or of two machines."""
+    """Whose CPU costs count: those of one kernel that has both ends (``target`` alone), or of two
+    machines."""
 
     target: CpuCosts
     initiator: CpuCosts | None = None
@@ -262,11 +263,11 @@ def _one(
     mid_ns, then = each_ns(0.0)
     share = worked_ns / max(mid_ns, worked_ns)
     fit = WHOLE_OF_MIDDLE * fit_error * share
-    # What the CPU costs leave open, as seen in the time. Where one is too high another is too low, so of their
-    # sum that is too much, and cells that were left out of the fit show by how much.
+    # What the CPU costs leave open, as seen in the time. Where one is too high another is too low, so of
+    # their sum that is too much, and cells that were left out of the fit show by how much.
     left_open = abs(math.log(each_ns(1.0)[0] / each_ns(-1.0)[0])) / 2
     unsure = {
-        "prices": min(left_open, MOST_LEFT_OPEN * fit),
+        "CPU costs": min(left_open, MOST_LEFT_OPEN * fit),
         "fit": fit,
         "model": COVERED * UNSURE[then],
         "the other direction's CPU costs": COVERED * BORROWED * share * is_borrowed,

@@ -118,12 +118,12 @@ def text(cells: Sequence[Explained], width: int | None = None, corrections: Sequ
 
     ``width`` is that of the terminal in characters; None: lines are as long as their sentences.
     """
-    untold = [cell for cell in cells if _is_figure_alone(cell)]
+    unexplained = [cell for cell in cells if _is_figure_alone(cell)]
     judged = [cell for cell in cells if not _is_figure_alone(cell)]
     columns = groupby(judged, key=lambda cell: cell.evidence.name)
     blocks = [_column(list(found), width) for _, found in columns]
-    if untold:
-        blocks += [[_figures_alone(untold)]]
+    if unexplained:
+        blocks += [[_figures_alone(unexplained)]]
     blocks += [[line] for line in corrections]
     return "\n\n".join("\n".join(_wrapped(printable(line), width) for line in lines) for lines in blocks)
 
@@ -158,7 +158,7 @@ def _headline(name: str, cells: Sequence[Explained]) -> str:
         found = [cell for cell in cells if cell.verdict.limited_by is limit]
         names = ", ".join(cell.evidence.workload for cell in found)
         if limit is Limit.UNKNOWN:
-            parts += _untold(found)
+            parts += _unexplained(found)
             continue
         first, *others = (cell.verdict.detail.split(", ") for cell in found)
         common = ", ".join(word for word in first if all(word in other for other in others))
@@ -171,7 +171,7 @@ def _headline(name: str, cells: Sequence[Explained]) -> str:
     return f"{name}: {'; '.join(parts)}."
 
 
-def _untold(cells: Sequence[Explained]) -> list[str]:
+def _unexplained(cells: Sequence[Explained]) -> list[str]:
     """Cells without a verdict, with the two limits of which it is one, as far as that is known."""
     parts = []
     for either in dict.fromkeys(tuple(cell.verdict.either) for cell in cells):

@@ -102,27 +102,27 @@ _Found = tuple[Cause, float, Confidence, str]
 """Something that limits by itself, how full it is, how sure that is, and in words."""
 
 
-def judge_all(told: Sequence[Reported]) -> list[Judged]:
+def judge_all(claim: Sequence[Reported]) -> list[Judged]:
     """All figures of a file. A protected one is compared with a clear one that has all else alike."""
-    clear = {_alike(each): each for each in told if each.protection and not _is_protected(each)}
+    clear = {_alike(each): each for each in claim if each.protection and not _is_protected(each)}
     found = []
-    for each in told:
+    for each in claim:
         other = clear.get(_alike(each)) if _is_protected(each) and each.unprotected is None else None
         taken = other and (other.throughput or other.iops)
         found.append(_Figure(msgspec.structs.replace(each, unprotected=taken) if taken else each).judged())
     return found
 
 
-def _alike(told: Reported) -> tuple[object, ...]:
-    of = (told.link, told.mtu, told.machine, told.transport, told.workload)
-    return (*of, told.block, told.depth, told.jobs, told.streams)
+def _alike(claim: Reported) -> tuple[object, ...]:
+    of = (claim.link, claim.mtu, claim.machine, claim.transport, claim.workload)
+    return (*of, claim.block, claim.depth, claim.jobs, claim.streams)
 
 
 _CLEAR = {"", "off", "none", "no", "clear", "plain", "plaintext", "false", "unencrypted"}
 
 
-def _is_protected(told: Reported) -> bool:
-    return told.protection.strip().lower() not in _CLEAR
+def _is_protected(claim: Reported) -> bool:
+    return claim.protection.strip().lower() not in _CLEAR
 
 
 _CIPHERS = {
@@ -138,13 +138,13 @@ _CIPHERS = {
 it is one with few bytes, and transport mode, so that nothing is called impossible by mistake."""
 
 
-def _framing(told: Reported, mtu_bytes: int) -> theory.Framing | None:
-    words = f"{told.protection} {told.algorithm}".lower()
+def _framing(claim: Reported, mtu_bytes: int) -> theory.Framing | None:
+    words = f"{claim.protection} {claim.algorithm}".lower()
     mode = IpsecMode.TUNNEL if "tunnel" in words else IpsecMode.TRANSPORT
     for name, each in PROTECTIONS.items():
         if name in words and not each.pre_existing:
             return framings.of((name,), {}, mode, mtu_bytes)
-    is_esp = _is_protected(told) and re.search("ipsec|esp|swan|ike", words)
+    is_esp = _is_protected(claim) and re.search("ipsec|esp|swan|ike", words)
     return next((theory.esp(a, mode) for p, a in _CIPHERS.items() if is_esp and re.search(p, words)), None)
 
 
@@ -155,11 +155,11 @@ def _rate(bytes_s: float) -> str:
 class _Figure:
     """One figure with what follows from it; rates are in bytes of data per second."""
 
-    def __init__(self, told: Reported) -> None:
-        self.told = told
-        words = f"{told.workload} {told.transport}".lower()
+    def __init__(self, claim: Reported) -> None:
+        self.claim = claim
+        words = f"{claim.workload} {claim.transport}".lower()
         named = re.search(r"(?<![0-9.])([0-9]+) ?([km])i?b?(?![a-z])", words)
-        self.block = told.block or (int(named[1]) * 1024 ** " km".index(named[2]) if named else None)
+        self.block = claim.block or (int(named[1]) * 1024 ** " km".index(named[2]) if named else None)
         self.is_random = "rand" in words
         self.is_both = re.search(r"\brw\b|mix|bidir|duplex|both|read.*write|write.*read", words) is not None
         known = next((name for name in TRANSPORTS if name.split("-")[0] in words), None)
@@ -167,22 +167,25 @@ class _Figure:
         self.is_storage = bool(
             known or self.block or re.search(r"fio|read|write|disk|volume|\bdd\b|copy|nfs|smb|ceph", words)
         )
-        about = f"{words} {told.machine} {told.note}".lower()
+        about = f"{words} {claim.machine} {claim.note}".lower()
         self.is_polling = re.search("spdk|dpdk|vpp|mayastor|poll", about) is not None
-        self.is_protected = _is_protected(told)
-        self.protection = told.protection.strip() or "the protection"
-        self.is_offloaded = bool(told.offload) or "null" in f"{told.protection} {told.algorithm}".lower()
-        self.figure = told.throughput or told.iops
+        self.is_protected = _is_protected(claim)
+        self.protection = claim.protection.strip() or "the protection"
+        self.is_offloaded = bool(claim.offload) or "null" in f"{claim.protection} {claim.algorithm}".lower()
+        self.figure = claim.throughput or claim.iops
         self.rate = self.bytes_s(self.figure)
-        self.in_flight = told.depth and told.depth * (told.jobs or 1)
-        self.link = format_rate(told.link.rate_bit_s) if told.link and told.link.rate_bit_s else "the link"
-        frames = f"{words} {told.link.words if told.link else ''}".lower()
+        self.in_flight = claim.depth and claim.depth * (claim.jobs or 1)
+        self.link = format_rate(claim.link.rate_bit_s) if claim.link and claim.link.rate_bit_s else "the link"
+        frames = f"{words} {claim.link.words if claim.link else ''}".lower()
         mtu = re.search(r"mtu\D{0,3}([0-9]{3,5})", frames)
-        self.mtu = told.mtu or (int(mtu[1]) if mtu else 9000 if "jumbo" in frames else None)
+        self.mtu = claim.mtu or (int(mtu[1]) if mtu else 9000 if "jumbo" in frames else None)
         self.carried = self.carries(self.mtu or 1500)
-        self.local, self.cipher = self.bytes_s(told.local), self.bytes_s(told.cipher)
-        self.ratio = self.times(told.unprotected) if self.is_protected else None
-        ends = (told.busiest_core, told.processor), (told.target_busiest_core, told.target_processor)
+        self.local, self.cipher = self.bytes_s(claim.local), self.bytes_s(claim.cipher)
+        self.ratio = self.times(claim.unprotected) if self.is_protected else None
+        ends = (
+            (claim.busiest_core, claim.processor),
+            (claim.target_busiest_core, claim.target_processor),
+        )
         loads = [self.core(*each) for each in ends]
         self.load = max((load for load in loads if load is not None), default=None)
         self.whose = "the target's " if self.load is not None and loads[0] != self.load else ""
@@ -208,16 +211,16 @@ class _Figure:
 
     def carries(self, mtu_bytes: int, *, protected: bool = True, most: bool = False) -> float | None:
         """Data in full frames of TCP. ``most``: of any packets of that size, such as UDP's."""
-        told = self.told.link
-        if told is None or told.rate_bit_s is None:
+        claim = self.claim.link
+        if claim is None or claim.rate_bit_s is None:
             return None
-        rate_bit_s = round(told.rate_bit_s)
+        rate_bit_s = round(claim.rate_bit_s)
         link = LinkProfile(
             name="reported", title="", emulated=False, rate_bit_s=rate_bit_s, mtu_bytes=mtu_bytes
         )
-        framing = _framing(self.told, mtu_bytes) if protected else None
+        framing = _framing(self.claim, mtu_bytes) if protected else None
         goodput = bounds.goodput_bytes_per_s(link, framing)
-        if told.is_radio or goodput is None:
+        if claim.is_radio or goodput is None:
             return rate_bit_s / 8
         if most:
             goodput *= 1 + (theory.TCP_HEADER_BYTES - 8) / theory.Wire(link=link, framing=framing).mss_bytes
@@ -232,46 +235,46 @@ class _Figure:
             return None
         if busiest is not None or whole is None:
             return min(1.0, busiest or 0.0)
-        together = whole * (self.told.cores or math.inf)
+        together = whole * (self.claim.cores or math.inf)
         if whole >= NEARLY or together < NEAR:
             return min(1.0, whole) if whole >= NEARLY else together
-        if self.told.cores is None and whole < 0.05:
+        if self.claim.cores is None and whole < 0.05:
             return whole
         return 0.9 if NEARLY <= together < 1.3 else None
 
     def impossible(self) -> str:
         """Which figure cannot be, and by how much; empty if all can."""
-        told, framed = self.told, f" in {self.protection}" if self.is_protected else ""
+        claim, framed = self.claim, f" in {self.protection}" if self.is_protected else ""
         jumbo = "" if self.mtu else ", even in frames of 9000 bytes"
         cache = "a cache on this side answered, or " if self.is_storage else ""
         for name, figure, within in (
-            ("", told.throughput or told.iops, framed),
-            ("the clear figure, ", told.unprotected, ""),
-            ("TCP by itself, ", told.network, ""),
-            ("several at once, ", told.in_parallel, framed),
+            ("", claim.throughput or claim.iops, framed),
+            ("the clear figure, ", claim.unprotected, ""),
+            ("TCP by itself, ", claim.network, ""),
+            ("several at once, ", claim.in_parallel, framed),
         ):
             rate = self.bytes_s(figure)
             most = self.carries(self.mtu or 9000, protected=bool(within), most=True)
             if most and figure and rate and rate * (1 - figure.step / figure.value / 2) > most * 1.002:
                 more = f"{rate / most - 1:.1%} more than the {_rate(most)} of data that {self.link} carries"
                 return f"{name}{_rate(rate)} is {more}{within}{jumbo}; {cache}the link or the unit is another"
-        if told.throughput and told.iops and self.block and not told.throughput.is_io:
-            by_ios, rate = told.iops.value * self.block, told.throughput.value
+        if claim.throughput and claim.iops and self.block and not claim.throughput.is_io:
+            by_ios, rate = claim.iops.value * self.block, claim.throughput.value
             if not 0.9 < by_ios / rate < 1.1:
-                ios = f"{told.iops.value:g} I/Os of {format_size(self.block)} per second"
+                ios = f"{claim.iops.value:g} I/Os of {format_size(self.block)} per second"
                 return f"{ios} are {_rate(by_ios)}, not {_rate(rate)}"
         if self.rate and self.block and self.in_flight:
             each_s = self.in_flight * self.block / self.rate
             held = f"{self.in_flight} at a time, each I/O takes {format_duration(each_s)} at this rate"
-            if told.latency and told.latency > 1.5 * each_s:
-                return f"{held} (Little's law), and {format_duration(told.latency)} were reported"
-            if told.round_trip and told.round_trip > PING * each_s:
-                trip = format_duration(told.round_trip)
+            if claim.latency and claim.latency > 1.5 * each_s:
+                return f"{held} (Little's law), and {format_duration(claim.latency)} were reported"
+            if claim.round_trip and claim.round_trip > PING * each_s:
+                trip = format_duration(claim.round_trip)
                 return f"{held}, and a round trip {trip}: a cache answered, or more at a time"
-        loads = [(load, math.inf) for load in (told.busiest_core, told.target_busiest_core)]
-        for load, most in [*loads, (told.processor, 1), (told.target_processor, 1)]:
-            if load and load > 1.05 * (told.cores or most):
-                return f"a load of {load:.0%} is more than {told.cores or 'all'} cores have"
+        loads = [(load, math.inf) for load in (claim.busiest_core, claim.target_busiest_core)]
+        for load, most in [*loads, (claim.processor, 1), (claim.target_processor, 1)]:
+            if load and load > 1.05 * (claim.cores or most):
+                return f"a load of {load:.0%} is more than {claim.cores or 'all'} cores have"
         return ""
 
     def share(
@@ -285,12 +288,12 @@ class _Figure:
 
     def look(self) -> None:
         """Collect the shares, and in ``found`` all that is full, the surest first."""
-        told, rate, core = self.told, self.rate, self.load
+        claim, rate, core = self.claim, self.rate, self.load
         link = rate / self.carried if rate and self.carried else None
         is_far = link is not None and link < NEARLY
         sure = HIGH if is_far and core is not None and core < NEARLY else MEDIUM
         if rate and link is not None:
-            is_radio = told.link is not None and told.link.is_radio
+            is_radio = claim.link is not None and claim.link.is_radio
             # Who waits for the link is not busy all the time: a full core is what fills it nearly.
             is_doubtful = link < FULL or is_radio or (core is not None and core >= BUSY)
             of = "of the radio" if is_radio else f"is {_rate(self.carried or 0)} of data"
@@ -301,11 +304,11 @@ class _Figure:
             self.shares["core"] = core
             if core >= NEARLY:
                 self.found.append(self.work(core, HIGH if core >= BUSY and is_far else MEDIUM))
-        if rate and (trip_s := told.round_trip):
-            trip, streams = format_duration(trip_s), told.streams or 1
-            if told.window:
-                share = rate * trip_s / (told.window * streams)
-                words = f"the window ({format_size(told.window)} in {trip} a stream)"
+        if rate and (trip_s := claim.round_trip):
+            trip, streams = format_duration(trip_s), claim.streams or 1
+            if claim.window:
+                share = rate * trip_s / (claim.window * streams)
+                words = f"the window ({format_size(claim.window)} in {trip} a stream)"
                 self.share("window", Cause.WINDOW, share, sure if share < 1.2 else MEDIUM, words, COSTS)
             if self.block and self.in_flight:
                 share = rate * trip_s / (self.block * self.in_flight)
@@ -314,24 +317,24 @@ class _Figure:
                 near = sure if COSTS <= share <= 1.2 else MEDIUM
                 least = 0.5 if self.in_flight == 1 else NEAR
                 self.share("round trip", Cause.ROUND_TRIP, share, near, words, least)
-            if told.loss and not self.is_storage:
+            if claim.loss and not self.is_storage:
                 # Mathis et al., 1997: what Reno reaches; CUBIC is near it where round trips are short.
                 segment = (self.mtu or 1500) - theory.IP_HEADER_BYTES[4] - theory.TCP_HEADER_BYTES
-                most = streams * 1.22 * segment / (trip_s * math.sqrt(told.loss))
-                words = f"losses (of {told.loss:.2%}, with which TCP reaches {_rate(most)} there)"
+                most = streams * 1.22 * segment / (trip_s * math.sqrt(claim.loss))
+                words = f"losses (of {claim.loss:.2%}, with which TCP reaches {_rate(most)} there)"
                 self.share("loss", Cause.LOSS, rate / most, MEDIUM, words, NEAR, PING)
-        if share := self.times(told.local) or 0.0:
+        if share := self.times(claim.local) or 0.0:
             words = f"the disk ({share:.2f} of what it gives by itself)"
             self.share("disk", Cause.DEVICE, share, sure, words, NEARLY, 1.2)
-        network = self.bytes_s(told.network)
+        network = self.bytes_s(claim.network)
         if rate and network and not self.is_protected:
             words = f"what TCP reaches there by itself ({_rate(network)})"
             least = math.inf if self.found else NEARLY
             self.share("TCP by itself", Cause.LINK, rate / network, MEDIUM, words, least)
-        if told.link and told.link.is_memory and not self.is_storage and not self.found:
+        if claim.link and claim.link.is_memory and not self.is_storage and not self.found:
             work = f"the processors' work{f' for {self.protection}' if self.is_protected else ''}"
             self.found.append((Cause.CPU, 1.0, MEDIUM, f"{work}: nothing else is on the path"))
-        turns = re.search(r"hdd|spinning|rotat|[57][.,]?[24]00|1[05]k", told.disk.lower())
+        turns = re.search(r"hdd|spinning|rotat|[57][.,]?[24]00|1[05]k", claim.disk.lower())
         if turns and self.is_random and self.block and rate and rate / self.block <= SEEKS:
             self.found.append((Cause.DEVICE, 1.0, MEDIUM, "the disk's seeks (75 to 200 I/Os a second)"))
         self.found.sort(key=lambda each: (list(Confidence).index(each[2]), -min(1.0, each[1])))
@@ -340,10 +343,10 @@ class _Figure:
 
     def work(self, core: float, sure: Confidence) -> _Found:
         """What a full core works at, as far as the figures separate that."""
-        told = self.told
+        claim = self.claim
         cipher = self.rate / self.cipher if self.rate and self.cipher and not self.is_offloaded else None
-        busiest = told.target_busiest_core if self.whose else told.busiest_core
-        whole = (told.target_processor if self.whose else told.processor) or 0.0
+        busiest = claim.target_busiest_core if self.whose else claim.busiest_core
+        whole = (claim.target_processor if self.whose else claim.processor) or 0.0
         busy = f"busiest core {core:.0%} busy" if busiest else f"all cores {whole:.0%} busy"
         busy += "" if busiest or whole >= NEARLY else ", as one full core would make them"
         if not self.is_protected or self.is_offloaded:
@@ -369,7 +372,7 @@ class _Figure:
                 return self.limited(cause, sure, words)
             if not self.is_in_turn:
                 return self.masked(cause, sure, words)
-        elif self.told.throughput is None and self.told.iops is None:
+        elif self.claim.throughput is None and self.claim.iops is None:
             return self.not_enough("no figure was reported")
         by_cipher = self.by_cipher() if self.ratio is None or self.ratio < COSTS else None
         by_clear = by_cipher or self.by_ratio(self.ratio) or self.by_more_at_once()
@@ -406,7 +409,7 @@ class _Figure:
 
     def by_more_at_once(self) -> Judged | None:
         """What several at once say of one."""
-        part, link = self.times(self.told.in_parallel), self.shares.get("link", 0.0)
+        part, link = self.times(self.claim.in_parallel), self.shares.get("link", 0.0)
         if not part:
             return None
         if part >= 1 / MORE and self.is_protected and 0 < link < NEARLY:
@@ -418,7 +421,7 @@ class _Figure:
         if self.is_storage:
             words = f"how few requests are in flight ({grows})"
             return self.limited(Cause.ONE_AT_A_TIME, MEDIUM, words)
-        if (self.told.round_trip or 0.0) > NEAR_BY_S:
+        if (self.claim.round_trip or 0.0) > NEAR_BY_S:
             return self.limited(Cause.WINDOW, LOW, f"one stream's window, or losses ({grows})")
         if self.is_idle:
             return None
@@ -432,7 +435,7 @@ class _Figure:
         time_s = self.block / self.rate
         parts = {
             Cause.DEVICE: ("the disk", self.block / self.local if self.local else 0.0),
-            Cause.ROUND_TRIP: ("the round trip", self.told.round_trip or 0.0),
+            Cause.ROUND_TRIP: ("the round trip", self.claim.round_trip or 0.0),
             Cause.LINK: ("sending", self.block / self.carried if self.carried else 0.0),
         }
         most = max(parts, key=lambda cause: parts[cause][1])
@@ -443,10 +446,10 @@ class _Figure:
 
     def by_link(self) -> Judged | None:
         """What a figure far below the link's rate suggests, where nothing else was told."""
-        told, share = self.told.link, self.shares.get("link", 0.0)
-        is_filled = told is not None and 0 < (told.rate_bit_s or 0.0) <= FILLED_BIT_S
+        claim, share = self.claim.link, self.shares.get("link", 0.0)
+        is_filled = claim is not None and 0 < (claim.rate_bit_s or 0.0) <= FILLED_BIT_S
         is_work = self.is_protected and not self.is_offloaded and not self.is_storage and not self.is_idle
-        trip, is_full = self.told.round_trip or 0.0, share >= COSTS
+        trip, is_full = self.claim.round_trip or 0.0, share >= COSTS
         if trip > NEAR_BY_S and not (is_full or self.is_protected or self.is_storage) and share > 0:
             flying = format_size((self.rate or 0.0) * trip)
             words = f"one stream's window, or losses ({flying} in each {format_duration(trip)})"
@@ -459,7 +462,7 @@ class _Figure:
     def nothing_full(self) -> str:
         parts = [f"{_rate(self.rate)} of data" if self.rate else "I/Os of unknown size"]
         parts += [f"{name} {share:.0%}" for name, share in self.shares.items()]
-        if self.is_polling and (self.told.busiest_core or self.told.processor):
+        if self.is_polling and (self.claim.busiest_core or self.claim.processor):
             parts.append("a core that polls is always busy")
         return f"{', '.join(parts)}: nothing that was reported is full"
 
@@ -476,7 +479,7 @@ class _Figure:
     def say(self, answer: AnswerKind, cause: Cause, sure: Confidence, words: str, *first: str) -> Judged:
         is_open = sure is not HIGH or answer is AnswerKind.MASKED
         return Judged(
-            title=self.told.title or self.told.workload,
+            title=self.claim.title or self.claim.workload,
             answer=answer,
             limited_by=cause,
             confidence=sure,
@@ -487,25 +490,25 @@ class _Figure:
 
     def decides(self, first: Sequence[str], most: int) -> dict[str, str]:
         """What would tell more: ``first``, then what was not told, the most telling first."""
-        told, storage = self.told, self.is_storage
+        claim, storage = self.claim, self.is_storage
         lacks = {
-            "load": told.busiest_core is None or told.target_busiest_core is None,
+            "load": claim.busiest_core is None or claim.target_busiest_core is None,
             "link": self.carried is None,
             "clear": self.is_protected and self.ratio is None,
-            "local": storage and told.local is None,
+            "local": storage and claim.local is None,
             "depth": storage and self.in_flight is None,
-            "parallel": told.in_parallel is None,
-            "round trip": told.round_trip is None,
-            "cipher": self.is_protected and told.cipher is None and not self.is_offloaded,
-            "window": told.window is None and not storage,
+            "parallel": claim.in_parallel is None,
+            "round trip": claim.round_trip is None,
+            "cipher": self.is_protected and claim.cipher is None and not self.is_offloaded,
+            "window": claim.window is None and not storage,
         }
         names = [name for name in first if lacks.get(name, True)]
         names += (name for name, is_lacking in lacks.items() if is_lacking and name not in first)
         rw = f"--rw={'rand' if self.is_random else ''}read --bs={self.block or 4096}"
-        told_more = [DECIDES[name] for name in names[:most]]
+        said_more = [DECIDES[name] for name in names[:most]]
         return {
             what.replace("PROTECTION", self.protection): (of_disks if storage else of_links).replace("RW", rw)
-            for what, of_links, of_disks in ((w, n, d or n) for w, n, d in told_more)
+            for what, of_links, of_disks in ((w, n, d or n) for w, n, d in said_more)
         }
 
 

@@ -115,7 +115,7 @@ def judge(evidence: Evidence) -> Verdict:
     either = _either(said, draws) if named is Limit.UNKNOWN else {}
     tightest = _tightest(guess, bounds)
     if named is Limit.UNKNOWN:
-        reason = _untold(evidence, guess, bounds, said, either)
+        reason = _unexplained(evidence, guess, bounds, said, either)
     elif guess.is_alone:
         reason = f"{share:.0%} of the time of one I/O"
     elif tightest == LATENCY_BOUND:
@@ -290,7 +290,7 @@ def _tightest(reading: Reading, bounds: Mapping[str, float]) -> str | None:
     return first if NEAR <= bounds[first] / reading.time_ns <= IMPOSSIBLE else None
 
 
-def _untold(
+def _unexplained(
     evidence: Evidence,
     guess: Reading,
     bounds: Mapping[str, float],

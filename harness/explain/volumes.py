@@ -52,10 +52,10 @@ class VolumeOverPath(msgspec.Struct, frozen=True, kw_only=True):
     """What a disk would give over a column, one I/O at a time: computed, and never measured so.
 
     ``disk`` is the name of a profile, or ``local-device``: the initiator's own. Rates are in 10^6 bytes per
-    second: ``latency_bound_mb_s`` is the disk without a network, ``over_mb_s`` over the column, with the bounds
-    ``low_mb_s`` and ``high_mb_s``; null if only the bounds are known. ``kept`` is the part of its rate that
-    the disk keeps. ``is_read_ahead``: the disk works while the path does. ``is_lab_limited``: the lab limits
-    the path, and not the link that it imitates. ``mark`` is always ``computed``.
+    second: ``disk_mb_s`` is the disk without a network, ``over_mb_s`` over the column, with the
+    bounds ``low_mb_s`` and ``high_mb_s``; null if only the bounds are known. ``kept`` is the part of its rate
+    that the disk keeps. ``is_read_ahead``: the disk works while the path does. ``is_lab_limited``: the lab
+    limits the path, and not the link that it imitates. ``mark`` is always ``computed``.
     """
 
     disk: str
@@ -66,7 +66,7 @@ class VolumeOverPath(msgspec.Struct, frozen=True, kw_only=True):
     direction: IoDirection
     block_bytes: int
     is_random: bool
-    latency_bound_mb_s: float
+    disk_mb_s: float
     over_mb_s: float | None
     low_mb_s: float
     high_mb_s: float
@@ -137,7 +137,7 @@ def volumes(found: Measured, cells: Sequence[Explained]) -> list[VolumeOverPath]
                     direction=direction,
                     block_bytes=block_bytes,
                     is_random=is_random,
-                    latency_bound_mb_s=alone,
+                    disk_mb_s=alone,
                     over_mb_s=None if each.is_bounded else over,
                     low_mb_s=low,
                     high_mb_s=high,
@@ -235,9 +235,9 @@ def _laid_out(table: Sequence[Sequence[str]]) -> list[str]:
 def _words(each: VolumeOverPath) -> str:
     """``88 of 515, 17 %``, ``78 of 78, all``, ``40 to 60 of 100``."""
     if each.over_mb_s is None or each.kept is None:
-        return f"{_mb_s(each.low_mb_s)} to {_mb_s(each.high_mb_s)} of {_mb_s(each.latency_bound_mb_s)}"
+        return f"{_mb_s(each.low_mb_s)} to {_mb_s(each.high_mb_s)} of {_mb_s(each.disk_mb_s)}"
     kept = "all" if each.kept > 0.995 else f"{100 * each.kept:.{0 if each.kept > 0.0095 else 1}f} %"
-    return f"{_mb_s(each.over_mb_s)} of {_mb_s(each.latency_bound_mb_s)}, {kept}"
+    return f"{_mb_s(each.over_mb_s)} of {_mb_s(each.disk_mb_s)}, {kept}"
 
 
 def _mb_s(rate: float) -> str:

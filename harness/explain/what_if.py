@@ -1,9 +1,10 @@
 """What each part is worth if it alone were faster: predicted with its CPU cost changed, and nothing else
-(after Curtsinger and Berger, Coz, SOSP 2015, where all else is slowed down; CPU costs can be changed exactly).
+(after Curtsinger and Berger, Coz, SOSP 2015, where all else is slowed down; CPU costs can be changed
+exactly).
 
-Of cells that were measured (``of_run``), CPU costs come from the run itself, and what was measured is multiplied
-by the ratio of two predictions, with the change and without, up to what the link carries after it: what the
-model errs in both cancels. What does not is the interval of it (``variants``).
+Of cells that were measured (``of_run``), CPU costs come from the run itself, and what was measured is
+multiplied by the ratio of two predictions, with the change and without, up to what the link carries after it:
+what the model errs in both cancels. What does not is the interval of it (``variants``).
 """
 
 from __future__ import annotations
@@ -111,9 +112,9 @@ class Worth(msgspec.Struct, frozen=True, kw_only=True):
 class PrintedWhatIf(msgspec.Struct, frozen=True, kw_only=True):
     """What changes would give that nobody made: ``predicted`` is always true.
 
-    ``machine`` and ``initiator_machine`` are names of CPU cost files, or the run that they are from. ``parts``
-    are in the order of what they give, without those that no cell has. ``outside`` says what makes it
-    doubtful.
+    ``machine`` and ``initiator_machine`` are names of CPU cost files, or the run that they are from.
+    ``parts`` are in the order of what they give, without those that no cell has. ``outside`` says what makes
+    it doubtful.
     """
 
     machine: str
@@ -222,8 +223,8 @@ class Variant(NamedTuple):
 AS_IT_IS = Variant(lambda cost: cost, 0.0)
 
 OWN, HALF_WAY = 0.5, 0.5
-"""A CPU cost is off by so much of its interval by itself, as those that were fitted together err together; and
-several I/Os wait for one another by so much less, or more."""
+"""A CPU cost is off by so much of its interval by itself, as those that were fitted together err together;
+and several I/Os wait for one another by so much less, or more."""
 
 OF_THE_REST = 0.08
 """By how much the model errs of what takes the place of the time that is saved."""
@@ -243,8 +244,8 @@ def _moved(cost: CpuCost, towards_ns: float) -> Variant:
 
 
 def missed_of(before: Predicted, mb_s: float | None) -> float:
-    """Which part of a cell's time the CPU costs do not account for: what they miss of what was measured, and in
-    any case of the middle cell that they are from, because one that they hit is no surer than that."""
+    """Which part of a cell's time the CPU costs do not account for: what they miss of what was measured, and
+    in any case of the middle cell that they are from, because one that they hit is no surer than that."""
     of_middle = before.unsure.get("fit", 0.0) / predicted.WHOLE_OF_MIDDLE
     return max(of_middle, abs(math.log(mb_s / before.mb_s))) if mb_s and before.mb_s else of_middle
 
@@ -314,8 +315,8 @@ class Matrix:
 
 
 def of_run(found: Measured, text: str) -> PrintedWhatIf:
-    """What the changes of ``text`` would give of the cells of some runs of one kernel, by their own CPU costs.
-    UsageError if they have none."""
+    """What the changes of ``text`` would give of the cells of some runs of one kernel, by their own CPU
+    costs. UsageError if they have none."""
     ends = Ends(target=demand.costs_of(found, ", ".join(found.runs)))
     plan = demand.joined([*found.plans.values()])
     measured, ways, left_out, unknown = {}, [], [], []

@@ -55,7 +55,7 @@ from harness.model.texts import (
     VersionNumber,
 )
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Version of the records below; a reader refuses records of a later version."""
 
 
@@ -217,8 +217,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     ``source`` is what measured it. ``lab_kernel`` and ``ciphers`` are None outside the lab; ``ciphers`` also
     in records of older versions, when Debian's kernel had portable ones alone. ``other_kernel`` is the one of
     the lab's own that was named, None for the default one. ``disk`` is the name of the modelled disk below
-    the target, "" if there is none. ``predicted_from`` is the CPU cost file by which virtual time passes while a
-    processor works, "" where such work takes none: nothing of it was measured.
+    the target, "" if there is none. ``predicted_from`` is the CPU cost file by which virtual time passes
+    while a processor works, "" where such work takes none: nothing of it was measured.
     """
 
     testbed: TestbedKind
@@ -899,14 +899,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     ``probes``: round trips, processors and interfaces are measured with each cell, and TCP once per column.
     Without ``probes_paths`` no TCP is, nor round trips of emulated links. With ``probing`` the run makes
-    these probes, each on every column, and measures no workload.
-    ``notes`` say what of the user's job file was replaced or left out. ``wifi_security`` protects links with
-    simulated radios. ``iscsi`` and ``nvme`` are parameters of sessions that were asked for
-    (``parse.parameters``). ``hops`` are the addresses, as in ``machines`` or by SNMP, of what is between the
-    ends and whose counters the run reads. ``simulated_cpu_costs`` are the CPU costs of virtual time, for each column by its
-    label, and for each end's kernel and workload: ``both rand-read-4k`` if that is one kernel. ``stand_ins``
-    are the files of the user's that were taken in place of shipped ones: ``proposal aes128gcm16:
-    ipsec/aes128gcm16.toml``.
+    these probes, each on every column, and measures no workload. ``notes`` say what of the user's job file
+    was replaced or left out. ``wifi_security`` protects links with simulated radios. ``iscsi`` and ``nvme``
+    are parameters of sessions that were asked for (``parse.parameters``). ``hops`` are the addresses, as in
+    ``machines`` or by SNMP, of what is between the ends and whose counters the run reads.
+    ``simulated_cpu_costs`` are the CPU costs of virtual time, for each column by its label, and for each
+    end's kernel and workload: ``both rand-read-4k`` if that is one kernel. ``stand_ins`` are the files of the
+    user's that were taken in place of shipped ones: ``proposal aes128gcm16: ipsec/aes128gcm16.toml``.
     """
 
     run_id: RunId
@@ -1192,6 +1191,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     schema: int = SCHEMA_VERSION
 
     @property
-    def others(self) -> tuple[BackgroundLoad, ...]:
+    def background_load(self) -> tuple[BackgroundLoad, ...]:
         """What other programs took during the cell; empty if that is unknown."""
-        return self.telemetry.others if self.telemetry is not None else ()
+        return self.telemetry.background_load if self.telemetry is not None else ()

@@ -57,8 +57,8 @@ class Encapsulation(msgspec.Struct, frozen=True, kw_only=True):
     Each packet grows by ``around_bytes`` of headers and check values, with ``has_ip`` also by a header of the
     link's IP, after it was padded to a multiple of ``pads_to_bytes``, but not beyond what passes. Of what
     surrounds it ``sealed_bytes`` are encrypted. The link's MTU shrinks by ``takes_bytes``. ``is_queued``: a
-    worker encrypts, so for TCP packets have not been sent until then. With ``pre_existing`` no run makes it, and
-    what it makes of packets is unknown.
+    worker encrypts, so for TCP packets have not been sent until then. With ``pre_existing`` no run makes it,
+    and what it makes of packets is unknown.
     """
 
     title: str

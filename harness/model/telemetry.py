@@ -153,11 +153,11 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     ``no_round_trips`` says why there are none. ``emulation_round_trip_ns`` is what the emulation of its link
     adds to a round trip, the least that the run has measured by then; None where nothing is emulated, in
     virtual time, in older records, and where it is unknown. ``processors`` and ``interfaces`` cover the time
-    that fio ran, including its start and end, and so does ``others``, one for each machine. ``tcp`` is of the
-    initiators' connections, where ss(8) tells; empty in older records. ``commands`` need no disk (TEST UNIT
-    READY of SCSI, Identify Controller of NVMe), and were timed after the cell, the first of its column in
-    each of the first rounds; None where both ends share a kernel in real time. ``lost_hops`` are hops for
-    which they are unknown, each with the reason. A run without probes has only ``others``.
+    that fio ran, including its start and end, and so does ``background_load``, one for each machine. ``tcp``
+    is of the initiators' connections, where ss(8) tells; empty in older records. ``commands`` need no disk
+    (TEST UNIT READY of SCSI, Identify Controller of NVMe), and were timed after the cell, the first of its
+    column in each of the first rounds; None where both ends share a kernel in real time. ``lost_hops`` are
+    hops for which they are unknown, each with the reason. A run without probes has only ``background_load``.
     """
 
     round_trips: RoundTrips | None = None
@@ -165,7 +165,7 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
     emulation_round_trip_ns: Amount | None = None
     processors: tuple[ProcessorUse, ...] = ()
     interfaces: tuple[InterfaceUse, ...] = ()
-    others: tuple[BackgroundLoad, ...] = ()
+    background_load: tuple[BackgroundLoad, ...] = ()
     tcp: tuple[TcpUse, ...] = ()
     commands: RoundTrips | None = None
     lost_hops: dict[HostName, Prose] = {}

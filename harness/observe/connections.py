@@ -31,8 +31,8 @@ def look(host: Host, near: str, portal: str, port: int, *, is_here: bool = False
     """
     if is_here:
         with contextlib.suppress(CommandFailed):
-            told = host.call(__package__, "tcp", "established", near, portal, str(port))
-            return msgspec.json.decode(told, type=str)
+            reported = host.call(__package__, "tcp", "established", near, portal, str(port))
+            return msgspec.json.decode(reported, type=str)
         return ""
     words = ["src", addresses.bracketed(near), "dst", addresses.at_port(portal, port)]
     done = host.run(["ss", "-tinHO", "state", "established", *words], check=False)

@@ -44,8 +44,8 @@ def describe(
     hosts = tuple(hosts)
 
     def report(host: Host) -> dict[str, object]:
-        told = versions(host, more) if tools is None else dict(tools)
-        return {**describe_kernel(host), "tools": told}
+        reported = versions(host, more) if tools is None else dict(tools)
+        return {**describe_kernel(host), "tools": reported}
 
     # Hosts in one namespace of one kernel would report the same.
     different = {(host.kernel, host.netns): host for host in reversed(hosts)}
@@ -61,8 +61,8 @@ def describe(
 def describe_hop(hop: Hop | SnmpHop) -> dict[str, object]:
     """Where a hop is, its kernel, processor and memory; or why that is unknown."""
     if isinstance(hop, SnmpHop):
-        told = {"system": hop.system, "refresh_s": round(hop.refresh_s, 2), "speeds_mbit_s": hop.speeds}
-        return {"address": hop.address, **told}
+        reported = {"system": hop.system, "refresh_s": round(hop.refresh_s, 2), "speeds_mbit_s": hop.speeds}
+        return {"address": hop.address, **reported}
     try:
         return {"address": hop.address, **describe_kernel(hop)}
     except HopLost as lost:

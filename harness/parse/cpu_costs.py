@@ -1,5 +1,5 @@
-"""CPU cost files (``profiles/cpu-costs/*.toml``): read with suspicion, and written so that two can be compared by
-diff(1)."""
+"""CPU cost files (``profiles/cpu-costs/*.toml``): read with suspicion, and written so that two can be
+compared by diff(1)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def load_cpu_costs(name: str, folders: Sequence[Path] | None = None) -> CpuCosts
     seen = set()
     for cost in found.costs:
         if (key := (cost.at, cost.operation)) in seen:
-            raise file.refuse("prices", f"{cost.part} for each {cost.per} is there twice", "remove one")
+            raise file.refuse("costs", f"{cost.part} for each {cost.per} is there twice", "remove one")
         seen.add(key)
     return found
 
@@ -46,13 +46,13 @@ def written(found: CpuCosts) -> str:
 def _lines(data: Mapping[str, Any]) -> Iterator[str]:
     tables = {name: value for name, value in data.items() if isinstance(value, dict)}
     for name, value in data.items():
-        if name not in ("name", "prices", *tables) and value is not None:
+        if name not in ("name", "costs", *tables) and value is not None:
             yield f"{name} = {_value(value)}"
     for name, value in tables.items():
         yield f"{name} = {_value(value)}"
     # One line for each, so that diff(1) shows which differ.
     yield "costs = ["
-    for cost in data["prices"]:
+    for cost in data["costs"]:
         yield f"  {_value({key: value for key, value in cost.items() if value != ''})},"
     yield "]"
 

@@ -113,7 +113,7 @@ def parse(text: str, warnings: list[str]) -> FioOutput:
     version = _VERSION.search(text)
     number = version_number(version[1]) if version else None
     jobs = [_job(block, part, sizes, options, number) for block, part in _last_report(text, warnings)]
-    told = list(dict.fromkeys(words for _, words in jobs if words))
+    reported = list(dict.fromkeys(words for _, words in jobs if words))
     found = tuple(job for job, _ in jobs)
     if not any(job.read or job.write or job.invalid != (NO_FIGURES,) for job in found):
         raise UsageError(
@@ -121,7 +121,7 @@ def parse(text: str, warnings: list[str]) -> FioOutput:
             hint="write it with fio --output-format=json --output=FILE, and let fio finish",
         )
     return FioOutput(
-        version=version[1] if version else None, jobs=found, warnings=(*warnings, ROUNDED, *told)
+        version=version[1] if version else None, jobs=found, warnings=(*warnings, ROUNDED, *reported)
     )
 
 

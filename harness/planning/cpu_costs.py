@@ -15,7 +15,7 @@ from harness.planning import axes, plan
 from harness.planning.request import RunRequest, often
 from harness.results import rules
 
-PROFILE = data_folder() / "profiles" / "prices" / "cpu-cost.fio"
+PROFILE = data_folder() / "profiles" / "cpu-costs" / "cpu-cost.fio"
 LINKS = (LINK_LOCAL, "wired:unshaped", "wired")
 """Of the lab: without a network, without what an emulated link costs, and with it."""
 

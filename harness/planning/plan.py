@@ -184,11 +184,11 @@ def make_plan(request: RunRequest) -> Plan:
         created_unix_s=time.time(),
         harness_version=__version__,
     )
-    if request.simulated is not None:
+    if request.cpu_costs is not None:
         # CPU costs come from explain, which no other run needs before its first fio.
         from harness.planning import simulated_cpu_costs
 
-        plan = simulated_cpu_costs.charged(plan, load_cpu_costs(request.simulated))
+        plan = simulated_cpu_costs.charged(plan, load_cpu_costs(request.cpu_costs))
     rules.check(plan)
     _try_job_files(texts)
     return plan
@@ -218,7 +218,7 @@ def _stand_ins(request: RunRequest, proposals: Iterable[str], disk: DiskProfile 
         "link": [spec.partition(":")[0] for spec in links],
         "proposal": proposals,
         "disk": [request.disk or DEFAULT_VIRTUAL_DISK] if disk is not None else [],
-        "CPU cost file": [request.simulated] if request.simulated is not None else [],
+        "CPU cost file": [request.cpu_costs] if request.cpu_costs is not None else [],
         "profile": [request.profile] if request.profile.endswith(".fio") else [],
     }
     for kind, names in named.items():
@@ -279,7 +279,7 @@ def _testbed(request: RunRequest) -> tuple[TestbedKind, Machines | None]:
         most = capabilities.most_initiators
         if not 1 <= request.lab_initiators <= most:
             raise UsageError(
-                f"expected 1 to {most} lab initiators with {capabilities.typed}, found {request.lab_initiators}",
+                f"expected 1 to {most} initiators with {capabilities.typed}, found {request.lab_initiators}",
                 hint=f"without --kernels per-host the lab has up to {LAB_INITIATORS}, in one kernel",
             )
         if not apart:
@@ -342,9 +342,10 @@ def _lab_kernel(
 
 
 def _other_kernel(request: RunRequest) -> OtherKernel | None:
-    """The one of the lab's own kernels that was named, or the one with CPU costs; None for the default one."""
+    """The one of the lab's own kernels that was named, or the one with CPU costs; None for the default
+    one."""
     is_named = request.lab_kernel not in (testbed.AUTO, *LabKernel)
-    if not is_named and request.simulated is None:
+    if not is_named and request.cpu_costs is None:
         return None
     built = kernel.named(request.lab_kernel).built if is_named else kernel.with_costs()
     return OtherKernel(key=built.key, release=built.release, commit=built.commit)

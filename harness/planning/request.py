@@ -57,7 +57,7 @@ class Kernels(enum.StrEnum):
     """Whether the lab's hosts share a kernel, which is faster, or have one each."""
 
     ONE = "one"
-    PER_HOST = "apart"
+    PER_HOST = "per-host"
 
 
 class Version(enum.StrEnum):
@@ -72,8 +72,8 @@ class Option:
     """How a field of a request is typed, and its text in ``--help``.
 
     ``flag`` is None for ``--`` and the field's name, ``default`` for the field's own default. ``panel`` is
-    its heading in ``--help``. An option that ``touches_real_hardware`` reaches outside the lab: it must be typed again
-    with --resume, whoever made the folder.
+    its heading in ``--help``. An option that ``touches_real_hardware`` reaches outside the lab: it must be
+    typed again with --resume, whoever made the folder.
     """
 
     help: str
@@ -251,10 +251,10 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
     chap_secret: Annotated[
         FilePath | None, machines(metavar="FILE", help="With the secret, else asked for.")
     ] = None
-    simulated: Annotated[
-        Typed | None, lab(metavar="PRICES", help="Virtual time by a CPU cost file: predicted figures.")
+    cpu_costs: Annotated[
+        Typed | None, lab(metavar="FILE", help="Virtual time by a CPU cost file: predicted.")
     ] = None
-    lab_initiators: Annotated[int, lab(help="Their number: at most 64 (--kernels per-host: 16).")] = 1
+    lab_initiators: Annotated[int, lab(help="How many: up to 64 (per-host: 16).")] = 1
     disk: Annotated[
         Typed | None,
         storage(

@@ -1,6 +1,8 @@
-"""Virtual time with simulated CPU costs: from a CPU cost file to what the lab's own kernel lets time pass for.
+"""Virtual time with simulated CPU costs: from a CPU cost file to what the lab's own kernel lets time pass
+for.
 
-Figures of such a run are predicted. ``explain.predicted`` says the same in closed form, from the same CPU costs.
+Figures of such a run are predicted. ``explain.predicted`` says the same in closed form, from the same CPU
+costs.
 """
 
 from __future__ import annotations
@@ -106,8 +108,8 @@ def _charges(plan: Plan, column: Column, at: WhichEnd, of: CpuCosts, job: Job) -
         "xmit_byte": byte + ciphers[Per.BYTE, "encrypt"],
         "rcv_packet": packet + ciphers[Per.PACKET, "decrypt"],
         "rcv_byte": byte + ciphers[Per.BYTE, "decrypt"],
-        # The kernel cuts up what is protected. Of the rest a CPU cost is of a super-packet, which virtual time,
-        # where each frame is sent by itself, has none of.
+        # The kernel cuts up what is protected. Of the rest a CPU cost is of a super-packet, which virtual
+        # time, where each frame is sent by itself, has none of.
         "packet_bytes": 0.0 if column.protection else path.SUPER_PACKET_BYTES / 1000,
         "link_wake_up": share * shaped * ns(demand.EMULATED, Per.WAKE_UP),
         "link_delay": idle.ns / 2 if idle is not None and shaped else 0.0,

@@ -115,7 +115,7 @@ def _measure(
         figures=outcome.figures,
         processors=seen.processors,
         interfaces=(*grown, *seen.interfaces),
-        others=watching.taken(),
+        background_load=watching.taken(),
         lost_hops=dict(seen.lost_hops),
         protected_bytes=min(grown_bytes, default=None),
     )

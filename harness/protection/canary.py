@@ -1,9 +1,9 @@
-"""The cleartext canary, a positive control: once for each column it shows that cleartext is detected, and that it is
-stopped.
+"""The cleartext canary, a positive control: once for each column it shows that cleartext is detected, and
+that it is stopped.
 
-Each end tries to connect like the portal's traffic does. Without a fail-closed policy, both captures must see the
-attempt in clear. Behind the fail-closed policy, the kernel's policies must refuse and count the attempt, and the
-captures must not see it. The same captures then prove the column's cells.
+Each end tries to connect like the portal's traffic does. Without a fail-closed policy, both captures must see
+the attempt in clear. Behind the fail-closed policy, the kernel's policies must refuse and count the attempt,
+and the captures must not see it. The same captures then prove the column's cells.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ REFUSED = "EPERM"
 class Control(msgspec.Struct, frozen=True, kw_only=True):
     """The result of the positive control for both ends, the initiator's first.
 
-    ``seen_in_clear`` are the segments that each capture saw without a fail-closed policy. ``blocked`` are the packets
-    that each end's policies then stopped, None where the kernel does not count them.
+    ``seen_in_clear`` are the segments that each capture saw without a fail-closed policy. ``blocked`` are the
+    packets that each end's policies then stopped, None where the kernel does not count them.
     """
 
     seen_in_clear: tuple[int, int]
@@ -55,14 +55,15 @@ def show(captures: Capture, listeners: XfrmListeners, what: int = TRY_CONNECT) -
 
 
 def stop(captures: Capture, listeners: XfrmListeners) -> tuple[int | None, int | None]:
-    """Make the fail-closed policy stop the same; returns what each end counted. CommandFailed if it does not."""
+    """Make the fail-closed policy stop the same; returns what each end counted. CommandFailed if it does
+    not."""
     attempts = listeners.try_connect()
     near, far = attempts
     seen = captures.look()
     escaped = sum(each.cleartext for each in seen)
     if escaped or any(attempt.error != REFUSED or attempt.blocked == 0 for attempt in attempts):
         raise CommandFailed(
-            "expected the fail-closed policy to stop and count a connection to the portal without IPsec, found: "
+            "expected policies to stop and count a connection to the portal without IPsec, found: "
             f"{_words(attempts)}; {escaped} segments on the link"
         )
     return near.blocked, far.blocked

@@ -1,11 +1,12 @@
-"""A fail-closed policy for interfaces that protect: the portal's traffic leaves by such an interface, or not at all.
+"""A fail-closed policy for interfaces that protect: the portal's traffic leaves by such an interface, or not
+at all.
 
 It consists of xfrm policies without any IPsec. Every kernel that supports IPsec has them, they need no
 package, and the kernel counts what they stop (XfrmOutPolBlock in /proc/net/xfrm_stat). A policy may name the
 interface by which a packet would leave (ip-xfrm(8), ``dev``). The kernel takes it from the route just before
 it looks up the policies (``ip_route_output_flow()`` in net/ipv4/route.c). Once the interface is gone, no
-packet leaves by it, and only the policy that stops all traffic is left. Before a fail-closed policy is taken down, of
-this kind or IPsec's, the connections that it kept in are ended.
+packet leaves by it, and only the policy that stops all traffic is left. Before a fail-closed policy is taken
+down, of this kind or IPsec's, the connections that it kept in are ended.
 
 IPv6 does not take the interface from the route (``ip6_dst_lookup_flow()`` in net/ipv6/ip6_output.c), so no
 policy can name it. There a route takes its place: without the interface the portal cannot be reached
@@ -111,7 +112,8 @@ class UnreachableRoute(msgspec.Struct, frozen=True):
 
 
 class AllowInbound(InterfaceFailClosed, frozen=True):
-    """Lets in what comes from the portal, or to it, whatever the path's fail-closed policy says of both its ends.
+    """Lets in what comes from the portal, or to it, whatever the path's fail-closed policy says of both its
+    ends.
 
     The address is the end's own: a policy for both addresses would replace the fail-closed policy's
     (``xfrm.OfThePortal``).

@@ -59,7 +59,8 @@ class ProtectionDriver(Protocol):
         ...
 
     def protect(self, underlay: Underlay, /) -> contextlib.AbstractContextManager[Layer]:
-        """Protect a path between fail-closed policies, which stand. CommandFailed if what was asked for does not hold."""
+        """Protect a path between fail-closed policies, which stand. CommandFailed if what was asked for does
+        not hold."""
         ...
 
 
@@ -123,7 +124,8 @@ class Protection:
     others a kernel that lacks one has columns skipped. With ``needs_own_kernel`` Debian's user-mode kernel
     lacks one. ``trials`` try it on a host in a role, with a folder for logs. ``cipher`` is the probe of what
     it encrypts with, None if each proposal has its own. With ``is_transports`` it is within the transport's
-    own connections. ``column_s`` is how much longer it takes to bring up a column: keys, fail-closed policy, a canary.
+    own connections. ``column_s`` is how much longer it takes to bring up a column: keys, fail-closed policy,
+    a canary.
 
     ``recognise`` finds it on a leg where somebody else has set it up: a string says why it protects nothing
     there. CommandFailed if that cannot be read.

@@ -4,7 +4,8 @@ Keys are made for the run. Either they are static: one for each direction, given
 (ip-macsec(8)) on its standard input. Or the ends agree on them (``mka``). It takes Ethernet from end to end:
 switches pass it on, routers do not. With static keys it needs nothing but iproute2 and the module ``macsec``.
 
-A killed run leaves the interface, which takes its keys, addresses and routes along, and the fail-closed policies.
+A killed run leaves the interface, which takes its keys, addresses and routes along, and the fail-closed
+policies.
 """
 
 from __future__ import annotations
@@ -172,15 +173,15 @@ def recognise(leg: Leg) -> Found | str | None:
     device = leg.device
     if device.linkinfo.info_kind != MACSEC:
         return None
-    told = device.linkinfo.info_data
-    if not (told.get("protect") and told.get("encrypt")):
+    reported = device.linkinfo.info_data
+    if not (reported.get("protect") and reported.get("encrypt")):
         return f"{device.name} is MACsec that does not encrypt"
     return Found(
         name=MACSEC,
         frames=MacsecFrames(macs=(device.address, "")),
         watch=MacsecDriver.watched,
         below=device.link or "",
-        agreed={"algorithm": str(told.get("cipher_suite", "")).lower(), "interface": device.name},
+        agreed={"algorithm": str(reported.get("cipher_suite", "")).lower(), "interface": device.name},
     )
 
 

@@ -5,7 +5,8 @@ Keys are made for the run, by the kernel of each end; private ones never leave i
 where its peer is, as behind a firewall, and only one UDP port is open on the target. No package is needed:
 ``programs/overlay.py`` speaks with the kernel itself, which since Linux 5.6 has the module ``wireguard``.
 
-A killed run leaves the interface, which takes its keys, addresses and routes along, and the fail-closed policies.
+A killed run leaves the interface, which takes its keys, addresses and routes along, and the fail-closed
+policies.
 """
 
 from __future__ import annotations
@@ -160,10 +161,10 @@ def recognise(leg: Leg) -> Found | str | None:
     iface = leg.device.name
     if leg.device.linkinfo.info_kind != WIREGUARD or not leg.address:
         return None
-    told, there = overlay.ask(leg.host, "found", interface=iface), ipaddress.ip_address(leg.address)
+    reported, there = overlay.ask(leg.host, "found", interface=iface), ipaddress.ip_address(leg.address)
     fits = [
         (network.prefixlen, peer)
-        for peer in told["peers"]
+        for peer in reported["peers"]
         for network in map(ipaddress.ip_network, peer["networks"])
         if there in network
     ]
@@ -175,10 +176,10 @@ def recognise(leg: Leg) -> Found | str | None:
     family = addresses.family_of(peer["address"])
     return Found(
         name=WIREGUARD,
-        frames=WireGuardFrames(port=told["port"], peer_port=peer["port"], family=family),
+        frames=WireGuardFrames(port=reported["port"], peer_port=peer["port"], family=family),
         watch=WireGuardDriver.watched,
         peer=peer["address"],
-        mark=told["mark"],
+        mark=reported["mark"],
         agreed={"algorithm": CIPHER, "interface": iface},
     )
 

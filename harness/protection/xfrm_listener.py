@@ -1,9 +1,10 @@
-"""Xfrm listeners at both ends of a protected path: what ESP carried by the kernel's counters, and what is blocked.
+"""Xfrm listeners at both ends of a protected path: what ESP carried by the kernel's counters, and what is
+blocked.
 
-Each is a program on its host (``programs/xfrm_listener.py``) that lives as long as the path and starts no process
-when it is asked. A security association that a rekey replaces (RFC 7296, section 1.3.3) takes its counters
-with it. The xfrm listener hears from the kernel what it had carried when it ended, so sums continue over any number
-of rekeys.
+Each is a program on its host (``programs/xfrm_listener.py``) that lives as long as the path and starts no
+process when it is asked. A security association that a rekey replaces (RFC 7296, section 1.3.3) takes its
+counters with it. The xfrm listener hears from the kernel what it had carried when it ended, so sums continue
+over any number of rekeys.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ class XfrmListener:
         await_condition(has_come, deadline_s=within_s or ANSWER_DEADLINE_S, what=what, interval_s=interval_s)
         if not line.endswith(b"\n"):
             raise CommandFailed(
-                f"expected the {self.name}'s xfrm listener to watch its end of the path until the column ends, "
+                f"expected the {self.name}'s xfrm listener to watch its end of the path while that is up, "
                 f"but it has ended: {tail(self.file.with_suffix('.log'))}"
             )
         self._read += len(line)
@@ -198,8 +199,8 @@ class XfrmListeners:
 def listeners(
     path: LinkPath, folder: Path, reqid: int | None = None
 ) -> contextlib.AbstractContextManager[XfrmListeners]:
-    """Keep an xfrm listener at the ends of a path; their answers stay in ``folder`` as raw output. ``reqid`` is that
-    of the associations, by default the run's own."""
+    """Keep an xfrm listener at the ends of a path; their answers stay in ``folder`` as raw output. ``reqid``
+    is that of the associations, by default the run's own."""
     near, far = path.initiator_address, path.target_address
     attempts = ((near, ANY_PORT, far, path.port), (far, path.port, near, CLOSED_PORT))
     words = [

@@ -29,9 +29,9 @@ def answer(results: LoadedResults) -> list[Chart]:
     """One picture; none if there is nothing to say."""
     rest = results.rest
     found = rest.answers if rest.records else []
-    told = [*sentences(results.curves), *knees.sentences(results.knees)]
+    reported = [*sentences(results.curves), *knees.sentences(results.knees)]
     parts: list[str] = []
-    y = _sentences(parts, 0.0, told)
+    y = _sentences(parts, 0.0, reported)
     if found:
         for chart in losses(found[:MOST], columns(rest, rest.table(Metric.MB_S))):
             parts.append(draw.text(0, y + 14, chart.title, "b"))
@@ -47,11 +47,11 @@ def answer(results: LoadedResults) -> list[Chart]:
         y = _sentences(parts, y, each.sentences) + 8
     if (left := len(found) - MOST) > 0:
         y = _sentences(parts, y, [f"{counted(left, 'more column')}: harness explain --summary"])
-    told += itertools.chain(*((each.circumstances, *each.sentences) for each in answers))
+    reported += itertools.chain(*((each.circumstances, *each.sentences) for each in answers))
     return [
         Chart(
             title="What it costs, and why",
-            description=" ".join(told),
+            description=" ".join(reported),
             width=WIDTH,
             height=y,
             body="".join(parts),

@@ -450,8 +450,8 @@ def _compared(found: Sequence[_Held]) -> ThroughputRatio | None:
 
 
 def _apart(found: Sequence[_Held], together: ThroughputRatio) -> tuple[tuple[str, ThroughputRatio], ...]:
-    """The cells that are ``PER_HOST`` from all together, and whose interval has nothing in common with theirs;
-    all cells, if half are so."""
+    """The cells that are ``PER_HOST`` from all together, and whose interval has nothing in common with
+    theirs; all cells, if half are so."""
     if together.interval is None or len(found) < 2:
         return ()
     low, high = together.interval

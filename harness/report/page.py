@@ -163,10 +163,10 @@ def render(results: LoadedResults, words: Words | None = None, *, going: str = "
     ]
     source = f"{results.source}; {counted(len(results.records), 'record')}"
     places = [(anchor, place) for anchor, place, html in sections if "<p>Left out: " not in html]
-    told = _told(results)[:_HEADLINE] or (headline(rest.answers) if rest.records else [])
+    stated = _reported(results)[:_HEADLINE] or (headline(rest.answers) if rest.records else [])
     if rest.compared is not None:
-        told = [f"B compared with A: {rest.compared.tally}."]
-    above = header(words, source, places, _THEMES, going, told)
+        stated = [f"B compared with A: {rest.compared.tally}."]
+    above = header(words, source, places, _THEMES, going, stated)
     shown = "".join(html for _, _, html in sections)
     return whole(
         words,
@@ -238,7 +238,7 @@ def header(
     places: Sequence[tuple[str, str]],
     more: str = "",
     going: str = "",
-    told: Sequence[str] = (),
+    stated: Sequence[str] = (),
 ) -> str:
     """Title, what is ``told`` first, author, where the figures come from, notes, how far a run is, and links
     to the sections: anchor and name."""
@@ -246,9 +246,11 @@ def header(
     notes = "".join(f"<p>{for_page(note)}</p>" for note in words.notes)
     notes += f'<p role="status"><strong>{for_page(going)}.</strong></p>' if going else ""
     by = f"{for_page(words.author)}; " if words.author else ""
-    first = "".join(f"<p{'' if n else ' class=headline'}>{for_page(line)}</p>" for n, line in enumerate(told))
+    first = "".join(
+        f"<p{'' if n else ' class=headline'}>{for_page(line)}</p>" for n, line in enumerate(stated)
+    )
     return (
-        f"<header><div><h1{' class=above' if told else ''}>{for_page(words.title)}</h1>{first}"
+        f"<header><div><h1{' class=above' if stated else ''}>{for_page(words.title)}</h1>{first}"
         f'<div class="muted">{by}{for_page(source)}</div>{notes}</div>{more}</header>'
         f'<nav aria-label="Sections"><ul>{links}</ul></nav>'
     )
@@ -310,7 +312,7 @@ def _answer(results: LoadedResults, facts: Sequence[ColumnFacts]) -> str:
     """What each column costs and why, and where the figures come from."""
     rest = results.rest
     found = rest.answers if rest.records else []
-    reported = _first(_told(results))
+    reported = _first(_reported(results))
     if shown := drawn(ChartKind.LOSS, rest) if found else []:
         pictures = "".join(figure(chart, "What is lost") for chart in shown)
         reported += f'<p>{WHISKERS}</p><div class="charts">{pictures}</div>'
@@ -389,7 +391,7 @@ def _is_of(plan: Plan, curve: MeasuredCurve) -> bool:
     return any(record.run_id == plan.run_id for record in curve.records.values())
 
 
-def _told(results: LoadedResults) -> list[str]:
+def _reported(results: LoadedResults) -> list[str]:
     """What sweeps and searches found, a sentence each."""
     return [*sentences(results.curves), *knees.sentences(results.knees)]
 

@@ -225,16 +225,16 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
     the columns."""
 
     rows: Sequence[_Row]
-    untold: Sequence[_Row]
+    unexplained: Sequence[_Row]
     groups: Sequence[Group]
     left: int
     records: Sequence[Record]
 
     @classmethod
     def of(cls, found: Sequence[Conclusion], results: Measured) -> _Answer:
-        told = [each for each in found if each.losses]
-        rows = _rows(told, found)
-        sizes = {loss.group: None for each in told for loss in each.losses}
+        reported = [each for each in found if each.losses]
+        rows = _rows(reported, found)
+        sizes = {loss.group: None for each in reported for loss in each.losses}
         # Of several initiators the depth is not known, and not another one.
         known = {size for size, depth in sizes if depth is not None}
         ordered = sorted(
@@ -252,7 +252,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         ]
         return cls(
             rows=rows,
-            untold=_rows([each for each in found if not each.losses], found),
+            unexplained=_rows([each for each in found if not each.losses], found),
             groups=groups,
             left=len(ordered) - len(groups),
             records=records,
@@ -279,7 +279,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     def circumstances(self, setting: Setting | None) -> str:
         """Where, over what, on what, and how many requests at a time."""
-        found = [row.conclusion for row in (*self.rows, *self.untold)]
+        found = [row.conclusion for row in (*self.rows, *self.unexplained)]
         if setting is None or not setting.is_harness:
             return "An output of fio, which does not say over what:"
         emulated = frozenset(record.emulated for record in self.records if record.column.has_path)
@@ -410,7 +410,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         yield from self._doubts()
         yield self._hidden()
         yield from self._help(command)
-        found = [row.conclusion for row in (*self.rows, *self.untold)]
+        found = [row.conclusion for row in (*self.rows, *self.unexplained)]
         if any(each.takes_packets_one_by_one for each in found):
             yield OFFLOAD
         yield from dict.fromkeys(each.unknown for each in found)
@@ -619,7 +619,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
             if cells:
                 yield f"Left out: {listed(cells, MOST)}: {why}."
         none: dict[str, list[str]] = {}
-        for row in self.untold:
+        for row in self.unexplained:
             none.setdefault(row.conclusion.why_none, []).append(row.name)
         for why, names in [*none.items()][:MOST_REASONS]:
             yield f"No answer on {listed(names, MOST)}: {why}."

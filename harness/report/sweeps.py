@@ -328,7 +328,7 @@ def _heat_map(
     seen = [limit for limit in LETTERS if limit in {limits[place] for place in places.values()}]
     if seen == [Limit.UNKNOWN]:
         seen = []
-    told: dict[tuple[float, float], str] = {}
+    reported: dict[tuple[float, float], str] = {}
     parts = [draw.text(0, 12, rows, "mu"), draw.text(left + wide * len(across) / 2, 12, columns, "m mu")]
     step = math.ceil(max(draw.width(AXES[columns].shown(value)) for value in across) / wide)
     heads = [(left + (n + 0.5) * wide, top - 6, AXES[columns].shown(value)) for n, value in enumerate(across)]
@@ -341,8 +341,8 @@ def _heat_map(
         limit = limits[place]
         part = 0.04 + 0.5 * curve.at(place).value / best
         kind, ink = _looks(limit) if seen else (f'f0" style="fill-opacity:{part:.2f};stroke-opacity:.4', "m")
-        told[row, column] = f"{_interval(curve, place)}, {_words(limit)}"
-        tip = f"{_where(rows, curve, place)}, {_where(columns, curve, place)}: {told[row, column]}"
+        reported[row, column] = f"{_interval(curve, place)}, {_words(limit)}"
+        tip = f"{_where(rows, curve, place)}, {_where(columns, curve, place)}: {reported[row, column]}"
         parts.append(draw.rect(x, y, wide, _HIGH_PX, kind, tip))
         is_known = place in curve.rates
         sign = "!" if place in curve.disturbed else "" if is_known else BETWEEN
@@ -364,7 +364,7 @@ def _heat_map(
         body="".join(parts),
         headings=(f"{rows} \\ {columns}", *(AXES[columns].shown(value) for value in across)),
         lines=tuple(
-            (name, *(told.get((row, column), "") for column in across))
+            (name, *(reported.get((row, column), "") for column in across))
             for name, row in zip(names, down, strict=True)
         ),
     )

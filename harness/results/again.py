@@ -62,7 +62,7 @@ def command(plan: Plan) -> str:
         ("--disk", [setting.disk], bool(setting.disk)),
         ("--lab-kernel", ["own"], setting.is_own and not setting.is_virtual),
         ("--cipher-driver", ["portable"], setting.has_portable),
-        ("--kernels", ["apart"], plan.capabilities.boots_kernels and not plan.capabilities.shares_kernel),
+        ("--kernels", ["per-host"], plan.capabilities.boots_kernels and not plan.capabilities.shares_kernel),
         ("--lab-initiators", [str(initiators)], initiators > 1 and plan.capabilities.boots_kernels),
         ("--ip", ["6"], plan.speaks_ipv6 and plan.capabilities.boots_kernels),
         ("--ipsec-mode", [plan.ipsec_mode], plan.ipsec_mode is not IpsecMode.TRANSPORT),

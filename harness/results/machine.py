@@ -136,7 +136,7 @@ def set_apart(records: Sequence[Record], environments: Mapping[str, Mapping[str,
     names = {
         (setting, run): name
         for setting, of_runs in found.items()
-        for run, name in _told_apart(of_runs).items()
+        for run, name in _distinguished(of_runs).items()
     }
     if not names:
         return records
@@ -185,7 +185,7 @@ def _identity(environment: Mapping[str, Any]) -> _Identity:
     return processors, cores, kernels
 
 
-def _told_apart(of_runs: Mapping[str, _Identity]) -> dict[str, str]:
+def _distinguished(of_runs: Mapping[str, _Identity]) -> dict[str, str]:
     """For each run what is not the same of all; nothing if all that is known is."""
     differing = [part for part in range(3) if len({each[part] for each in of_runs.values()} - {""}) > 1]
     if not differing:

@@ -128,7 +128,7 @@ def curves(records: Sequence[Record]) -> list[MeasuredCurve]:
             if job and job.options and all(record.status is Status.OK for record in repeats):
                 groups.setdefault((key, _asked(job, AXES_OF_JOBS)), {})[place] = repeats
     made = {key: curve for key, group in groups.items() if (curve := _curve(group)) is not None}
-    return _told_apart([(folder, asked, curve) for ((folder, *_), asked), curve in made.items()])
+    return _distinguished([(folder, asked, curve) for ((folder, *_), asked), curve in made.items()])
 
 
 def _curve(group: Mapping[Place, Sequence[Record]]) -> MeasuredCurve | None:
@@ -160,7 +160,7 @@ def _curve(group: Mapping[Place, Sequence[Record]]) -> MeasuredCurve | None:
     return MeasuredCurve(of, grid, axes, chosen, scatter=0.0, repeats=others)
 
 
-def _told_apart(found: Sequence[tuple[Path, _Asked, MeasuredCurve]]) -> list[MeasuredCurve]:
+def _distinguished(found: Sequence[tuple[Path, _Asked, MeasuredCurve]]) -> list[MeasuredCurve]:
     """Curves that have one name by chance, such as those of two disks, are named by what differs: folder,
     options, or else the first file."""
     alike: dict[Curve, list[tuple[Path, _Asked, MeasuredCurve]]] = {}
@@ -179,8 +179,8 @@ def _told_apart(found: Sequence[tuple[Path, _Asked, MeasuredCurve]]) -> list[Mea
         for (_, _, curve), word in zip(of, words if len(of) > 1 else [""], strict=True):
             column = curve.curve.column
             link = f"{column.link} ({word})" if word else column.link
-            told = msgspec.structs.replace(curve.curve, column=msgspec.structs.replace(column, link=link))
-            curves.append(replace(curve, curve=told))
+            stated = msgspec.structs.replace(curve.curve, column=msgspec.structs.replace(column, link=link))
+            curves.append(replace(curve, curve=stated))
     return curves
 
 

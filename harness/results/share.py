@@ -387,7 +387,7 @@ RULES: Mapping[str, Rule] = {
         (_number_of(_RELEASE, "0"), (texts.KernelRelease,)),
         (_number_of(re.compile(r"[0-9]{1,2}(?:\.[0-9]{1,3}){1,2}(?![0-9.])"), ""), (texts.VersionNumber,)),
         (_as("kernel", "{number:012x}"), (texts.KernelKey,)),
-        (_as("prices"), (texts.CpuCostsId,)),
+        (_as("costs"), (texts.CpuCostsId,)),
         (lambda _cleaner, text: text if text in FIGURES else "mean", (texts.Percentile,)),
         (lambda _cleaner, text: text if text in TRANSPORTS else DEFAULT_TRANSPORT, (TransportName,)),
     )
@@ -438,7 +438,7 @@ FIELDS: Mapping[str, Callable[[Cleaner, Any], Any]] = {
         ("Record.warnings", "ProbeRecord.warnings"),
         lambda cleaner, found: tuple(_warning(cleaner, text) for text in found),
     ),
-    "Plan.charges": lambda _cleaner, _value: {},
+    "Plan.simulated_cpu_costs": lambda _cleaner, _value: {},
     **dict.fromkeys(
         ("Plan.stand_ins", "Record.stand_ins", "ProbeRecord.stand_ins"),
         lambda cleaner, found: tuple(cleaner.title(text.partition(":")[0]) for text in found),

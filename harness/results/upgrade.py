@@ -163,4 +163,25 @@ def _with_ciphers(data: Json) -> Json:
     return {**data, "figures": {**figures, "kernels": kernels}}
 
 
-_STEPS: dict[int, Callable[[FileKind, Json], Json]] = {1: _from_1, 2: _from_2, 3: _from_3}
+def _from_4(kind: FileKind, data: Json) -> Json:
+    """Our own words gave way to the field's."""
+    if kind != "plan":
+        found = _renamed(data, _LOAD) if kind == "probe" else _within(data, "telemetry", _LOAD)
+        return {**found, "column": _pre_existing(found["column"])}
+    found = _renamed(_within(data, "storage", {"reached": "black_box"}), {"charges": "simulated_cpu_costs"})
+    return {**found, "columns": [_pre_existing(column) for column in found["columns"]]}
+
+
+_LOAD = {"others": "background_load"}
+
+
+def _within(data: Json, name: str, names: Mapping[str, str]) -> Json:
+    return {**data, name: _renamed(data[name], names)} if data.get(name) else data
+
+
+def _pre_existing(column: Json) -> Json:
+    protection = ["pre-existing" if each == "as-found" else each for each in column.get("protection", ())]
+    return {**column, "protection": protection} if protection else column
+
+
+_STEPS: dict[int, Callable[[FileKind, Json], Json]] = {1: _from_1, 2: _from_2, 3: _from_3, 4: _from_4}

@@ -104,7 +104,8 @@ def _hardware(described: dict[str, object]) -> list[dict[str, object]]:
 
 @dataclass(kw_only=True)
 class ColumnUp:
-    """A column that is ready to be measured: its connected LUNs, or the disk itself for the column ``local``."""
+    """A column that is ready to be measured: its connected LUNs, or the disk itself for the column
+    ``local``."""
 
     stack: contextlib.ExitStack
     connected_luns: tuple[ConnectedLun, ...] = ()
@@ -805,7 +806,9 @@ class CellComposer(Composer):
         done.reasons += complaints(self._kernel_messages(), self._troubles)
         record = measure.summarise(done, job, record)
         busy = max((use.busy for use in counted.processors if use.busy is not None), default=1.0)
-        telemetry = msgspec.structs.replace(telemetry, others=watching.taken(record.fio_ns, busy=busy))
+        telemetry = msgspec.structs.replace(
+            telemetry, background_load=watching.taken(record.fio_ns, busy=busy)
+        )
         record = msgspec.structs.replace(record, telemetry=telemetry if telemetry != Telemetry() else None)
         record = self._sane(record, up)
         return msgspec.structs.replace(

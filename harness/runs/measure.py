@@ -106,9 +106,10 @@ def over_lanes(
     """Run ``job(device)`` on each connected LUN's disk, all at once, and judge what each path carried.
 
     ``during`` is entered for as long as fio runs. ``judge_previous`` is called before that, with the reasons
-    against the previous measurement on these connected LUNs, from what was seen since. Initiators that are not
-    ``apart``, but in one kernel, share one fio, which begins all jobs at once. If a job ``is_brief``, it ends
-    before a radio would be asked meanwhile. Raises CellInvalid if a disk is no longer the one of its session.
+    against the previous measurement on these connected LUNs, from what was seen since. Initiators that are
+    not ``apart``, but in one kernel, share one fio, which begins all jobs at once. If a job ``is_brief``, it
+    ends before a radio would be asked meanwhile. Raises CellInvalid if a disk is no longer the one of its
+    session.
     """
     for connected_lun in connected_luns:
         connected_lun.disk.check()
@@ -151,8 +152,9 @@ def over_lanes(
 
 
 class _Watched:
-    """What a connected LUN carries during a measurement: its captures, counters and, on the air, frames and states of
-    the association, which go to the file ``log``. ``stack`` ends when nothing more is to be seen."""
+    """What a connected LUN carries during a measurement: its captures, counters and, on the air, frames and
+    states of the association, which go to the file ``log``. ``stack`` ends when nothing more is to be
+    seen."""
 
     def __init__(
         self, connected_lun: ConnectedLun, log: Path, stack: contextlib.ExitStack, *, is_brief: bool

@@ -27,8 +27,8 @@ def render(curves: Sequence[MeasuredCurve]) -> str:
         tables.append("!: disturbed by other programs; what lies between rests on it as well")
     if any(curve.estimates for curve in curves):
         tables.append(f"{BETWEEN}: between points that were measured")
-    if told := doubts(curves):
-        tables.append("\n".join(told))
+    if reported := doubts(curves):
+        tables.append("\n".join(reported))
     foreign = [
         each
         for curve in curves

@@ -77,7 +77,7 @@ class ExportLine(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.plan.links.get(self.record.column.link) if self.plan is not None else None
 
     @functools.cached_property
-    def others(self) -> BackgroundLoad | None:
+    def background_load(self) -> BackgroundLoad | None:
         """What other programs took at the end that they disturbed most."""
         return disturbance.worst(self.record)
 
@@ -222,7 +222,7 @@ _PLACED = (
     *_of(int, "record", "schema"),
     *_of(str, "record.setting", "ciphers"),
     ExportColumn("disturbed", float, lambda of: disturbance.share(of.record)),
-    *_of(float, "others", "waited", "stolen", "used", prefix="others_"),
+    *_of(float, "background_load", "waited", "stolen", "used", prefix="background_"),
     *(
         _named(f"{host}_{name}", get_args(kind)[0], f"{host}.{name}")
         for host in ENDS
@@ -242,7 +242,7 @@ _PLACED = (
     _named("initiator_host", str, "initiators"),
     _named("target_host", str, "plan.machines.target"),
     ExportColumn("ip", int, lambda of: of.record.column.ip if of.record.column.has_path else None),
-    *_of(int, "others", "suspended_ns", prefix="others_"),
+    *_of(int, "background_load", "suspended_ns", prefix="background_"),
     ExportColumn("percentiles_of", str, _percentiles_of),
     *_OBSERVED.values(),
     ExportColumn("curve", str, lambda of: of.curve),

@@ -452,12 +452,12 @@ def test_the_page_of_a_sweep_needs_no_matrix(driver: Any, tmp_path: Path) -> Non
         driver.execute_script(OPEN_ALL)
         assert driver.execute_script("return document.documentElement.scrollWidth") <= 390
         picture = _find(driver, "#curves figure svg")
-        told = []
+        reported = []
         for _ in range(3):
             picture.send_keys("\ue014")  # right
-            told.append(_find(driver, "#tip").text)
-        assert told[:2] == ["wired, bound by latency", "wired, bound by the busiest part"]
-        assert re.fullmatch(r"wired, depth 1: [0-9.]+ MB/s", told[2])
+            reported.append(_find(driver, "#tip").text)
+        assert reported[:2] == ["wired, bound by latency", "wired, bound by the busiest part"]
+        assert re.fullmatch(r"wired, depth 1: [0-9.]+ MB/s", reported[2])
         assert len(driver.find_elements("css selector", "#heat figure")) == 1
     assert driver.get_log("browser") == []
 

@@ -162,8 +162,8 @@ class Cuts:
             holder = where.rpartition(".")[0]
             times = (f"{holder}.{name}" for name in ("seconds", "runtime_ns"))
             lasted = [name for name in times if name in reported]
-            told = dict(figures(short or {}))
-            if where not in reported or any(told.get(name) != reported[name] for name in lasted):
+            claim = dict(figures(short or {}))
+            if where not in reported or any(claim.get(name) != reported[name] for name in lasted):
                 continue
             if abs(figure - reported[where]) > ROUNDING * reported[where]:
                 kind = ".".join(name for name in where.split(".") if not name.isdecimal())

@@ -65,7 +65,7 @@ FORMS = ("{1}", "{1}", "{0} {1}", "{0}-{1}", "{1}{0}", "{1} {0}", "{0}: {1}", "{
 
 
 @cache
-def told(of: str) -> str:
+def reported(of: str) -> str:
     """All that the run itself says, which is no secret."""
     files = [file for file in RUNS[of].rglob("*.json") if "raw" not in file.parts]
     return "".join(file.read_text() + str(file) for file in files).lower()
@@ -103,7 +103,9 @@ class Shares:
             with zipfile.ZipFile(folder / FILE) as shared:
                 held = "".join(shared.read(name).decode() + name for name in shared.namelist()).lower()
             secret = {word for text in SECRETS.values() for word in re.findall(r"[a-z0-9]{4,}", text.lower())}
-            if leaked := [word for word in secret - TELL_NOTHING if word in held and word not in told(of)]:
+            if leaked := [
+                word for word in secret - TELL_NOTHING if word in held and word not in reported(of)
+            ]:
                 raise Broken("a secret is shared", sorted(leaked))
             own, theirs = (commands.run([command, of, *options], folder) for of in (run.name, FILE))
             commands.require_good(theirs)

@@ -18,7 +18,7 @@ SECONDS = {
     "zips": 5,
     "shares": 4,
 }
-SECONDS |= {"prices": 2, "figures": 1, "settings": 3, "words": 6}
+SECONDS |= {"costs": 2, "figures": 1, "settings": 3, "words": 6}
 """With what it takes to begin a minute in all."""
 
 

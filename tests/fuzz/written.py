@@ -39,7 +39,7 @@ OF_SETTINGS: Mapping[str, tuple[str, str, tuple[tuple[str, ...], ...]]] = {
     "links": ("profiles/links/*.toml", "links", ((*RUN_PLAN, "--link", "NAME"), ("table", "RUN"))),
     "proposals": ("ipsec/*.toml", "ipsec", ((*RUN_PLAN, "--link", "wired", "--ipsec", "NAME"),)),
     "disks": ("profiles/disks/*.toml", "disks", ((*VIRTUAL, "--disk", "NAME"),)),
-    "prices": ("profiles/cpu-costs/*.toml", "prices", (("predict", "--machine", "NAME", *COSTED),)),
+    "costs": ("profiles/cpu-costs/*.toml", "costs", (("predict", "--machine", "NAME", *COSTED),)),
     "jobs": ("profiles/*.fio", "profiles", ((*RUN_PLAN, "--profile", "NAME"),)),
     "probes": ("profiles/probes/*.toml", "probes", (("probe", "--plan", "--profile", "NAME"),)),
 }
@@ -152,7 +152,7 @@ class Written:
 
 
 EACH = (
-    Written("prices", cpu_costs),
+    Written("costs", cpu_costs),
     Written("figures", figures),
     Written("settings", settings, setting),
 )

@@ -121,7 +121,7 @@ class Measured:
     def forget_others(self) -> None:
         """As if nobody had watched what others took: for tests of something else on a busy machine."""
         for record in self.records.values():
-            telemetry = record.telemetry and msgspec.structs.replace(record.telemetry, others=())
+            telemetry = record.telemetry and msgspec.structs.replace(record.telemetry, background_load=())
             RunFolder(self.folder).save_record(msgspec.structs.replace(record, telemetry=telemetry))
 
     def table(self, *words: str) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def test_a_suspension_is_marked(tmp_path: Path, kernels_alone: bool) -> None:
     found = only["disturbed"]
     assert isinstance(found, dict) and "stood still for" in found["cause"], only
     (record,) = RunFolder(folder).load_records()
-    (use,) = record.others
+    (use,) = record.background_load
     # The part that counts lasted as long as it was given, and was stopped more than once.
     assert use.suspended_ns is not None and use.suspended_ns > 1e9
     assert disturbance.is_disturbed(record) and " !" in out and "stood still for" in " ".join(out.split())

@@ -19,7 +19,7 @@ from tests.lab.test_interruption import GONE_WITHIN_S, scratch_folders
 
 pytestmark = [pytest.mark.lab, pytest.mark.multi_host]
 
-PER_HOST = ("lab", "exec", "--memory", "64", "--apart", "2")
+PER_HOST = ("lab", "exec", "--memory", "64", "--per-host", "2")
 
 
 @pytest.fixture(scope="module", autouse=True)

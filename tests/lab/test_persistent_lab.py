@@ -71,7 +71,7 @@ def test_two_runs_share_a_lab_and_nothing_is_left(results: Path) -> None:
     for number, run in enumerate(runs):
         (record,) = run.ok().values()
         assert record.telemetry is not None
-        watched.append(record.telemetry.others)
+        watched.append(record.telemetry.background_load)
         assert facts(run)["runs_before"] == number
     assert any(watched)  # unless who looks got no processor for seconds
     assert 0 < facts(runs[0])["up_s"] < facts(runs[1])["up_s"]

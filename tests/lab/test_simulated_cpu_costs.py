@@ -64,7 +64,7 @@ def figures(measured: Measured) -> dict[str, tuple[Io | None, Io | None]]:
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    return measure(tmp_path_factory.mktemp("priced"), *WORDS, "--cpu-costs", LIST)
+    return measure(tmp_path_factory.mktemp("simulated"), *WORDS, "--cpu-costs", LIST)
 
 
 @pytest.fixture(scope="module")

@@ -68,7 +68,16 @@ def test_what_of_the_user_s_ipsec_cannot_be_had_is_told_in_a_sentence() -> None:
 
 @pytest.mark.long
 def test_two_initiators_read_a_lun_behind_a_portal() -> None:
-    command = ("lab", "exec", "--memory", "256", "--apart", "2", "--", *python_inside("inside.portal_apart"))
+    command = (
+        "lab",
+        "exec",
+        "--memory",
+        "256",
+        "--per-host",
+        "2",
+        "--",
+        *python_inside("inside.portal_per_host"),
+    )
     well(harness(*command), "1 and 2 initiators: proved at one end, nothing written, nothing left")
 
 

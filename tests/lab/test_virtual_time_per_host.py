@@ -38,7 +38,7 @@ def ssh_is_there() -> None:
 
 @pytest.fixture(scope="module")
 def apart(tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    return measure(tmp_path_factory.mktemp("apart"), *WORDS, *PER_HOST)
+    return measure(tmp_path_factory.mktemp("per-host"), *WORDS, *PER_HOST)
 
 
 @pytest.fixture(scope="module")

@@ -34,10 +34,10 @@ READ_ALONE = "tests/browser/"
 NOT_ON_CI = frozenset({"tests/systems/test_other.py"})
 
 IN_A_RUN = ("runs", "probes", "testbeds", "protection", "network", "storage", "observe", "hosts")
-"""Rooms of which every run has some."""
+"""Packages of which every run has some."""
 
 READERS = ("explain", "report", "table", "documents")
-"""Rooms that read results. A run ends with a table and an answer, which the unit tests hold."""
+"""Packages that read results. A run ends with a table and an answer, which the unit tests hold."""
 
 EVERYTHING = (
     *("tests/conftest.py", "tests/flat.py", "tox.ini", ".ci/*", "packages*.txt", "pyproject.toml"),
@@ -61,18 +61,18 @@ BY_NAME: Mapping[str, str] = {
     "harness/protection/mka.py": "mka",
     "harness/protection/tls.py": "tls",
     "harness/protection/tunnel.py": "portal found_protections openvpn",
-    "harness/protection/as_found.py": "portal pre-existing",
-    "harness/protection/ipsec/found.py": "portal pre-existing",
+    "harness/protection/pre_existing.py": "portal pre-existing",
+    "harness/protection/ipsec/pre_existing.py": "portal pre-existing",
     "harness/protection/ipsec/offload.py": "aes128gcm16-gso gso",
     "harness/network/wifi.py": "wifi radio radios",
     "harness/network/paths/*": "switched pppoe openflow",
     "harness/network/interfaces.py": "interface interfaces nic0 target ssh",
-    "harness/probes/*": "probe probes CPU cost",
+    "harness/probes/*": "probe probes cpu-cost",
     "harness/observe/snmp.py": "snmp",
     "harness/observe/hops.py": "hop",
     "harness/testbeds/portals.py": "portal",
     "harness/testbeds/doctor.py": "doctor",
-    "harness/testbeds/lab/per_host/*": "apart kernels-apart APART",
+    "harness/testbeds/lab/per_host/*": "per-host kernels-per-host PER_HOST",
     "harness/testbeds/lab/persistent/*": "STAYS_UP persistent lab-daemon",
     "harness/testbeds/lab/kernels/*": "own_kernel",
     "harness/runs/distributed.py": "initiators lab-initiators",
@@ -81,8 +81,8 @@ BY_NAME: Mapping[str, str] = {
     "harness/planning/knee.py": "knee",
     "harness/planning/sweep.py": "sweep",
     "harness/planning/forecasts.py": "forecasts try",
-    "harness/planning/cpu_costs.py": "price",
-    "harness/planning/simulated_cpu_costs.py": "priced",
+    "harness/planning/cpu_costs.py": "cpu-cost",
+    "harness/planning/simulated_cpu_costs.py": "cpu-costs",
 }
 """What a run has only if it is asked for, and the words with which it is."""
 
@@ -96,10 +96,10 @@ COMMAND = r'"(\w+)"(?!, "all")|\.(table|explain)\('
 """A command of the harness in a test; and no table of ip(8)."""
 
 WIDE = ("model", "hosts")
-"""Rooms of which a change has all that it reaches run, whatever that takes."""
+"""Packages of which a change has all that it reaches run, whatever that takes."""
 
 LANE_S, ALL_S = 420.0, 1800.0
-"""What a change of one other room may take: seconds of tests of one lane, and of all, four at a time."""
+"""What a change of one other package may take: seconds of tests of one lane, and of all, four at a time."""
 
 OFTEN = 20
 """So many green runs after one of everything, everything runs again,"""
@@ -121,11 +121,11 @@ class Reach:
         # What `import harness` loads only when a program uses it.
         self.graph.remove_import(importer="harness", imported="harness.api")
         # The same of what plans by results: CPU costs, forecasts.
-        for importer in self._rooms((*IN_A_RUN, "planning")):
+        for importer in self._packages((*IN_A_RUN, "planning")):
             for imported in self.graph.find_modules_directly_imported_by(importer):
-                if imported.startswith(tuple(f"harness.{room}" for room in READERS)):
+                if imported.startswith(tuple(f"harness.{package}" for package in READERS)):
                     self.graph.remove_import(importer=importer, imported=imported)
-        self.in_a_run = self._closure(self._rooms(IN_A_RUN))
+        self.in_a_run = self._closure(self._packages(IN_A_RUN))
 
     def by(self, changed: Iterable[str]) -> dict[str, str]:
         """The modules that changed files reach, each with the first of these."""
@@ -136,13 +136,13 @@ class Reach:
                     found[module] = path
         return found
 
-    def nearest_first(self, modules: Iterable[str], room: str) -> list[str]:
-        """First the modules that import something of a room; the others in another order each time."""
+    def nearest_first(self, modules: Iterable[str], package: str) -> list[str]:
+        """First the modules that import something of a package; the others in another order each time."""
         commit = _git("rev-parse", "HEAD")
 
         def order(module: str) -> tuple[bool, int]:
             texts = "".join(text_of(name) for name in self._sources(module))
-            return f"harness.{room}" not in texts, zlib.crc32(f"{module}{commit}".encode())
+            return f"harness.{package}" not in texts, zlib.crc32(f"{module}{commit}".encode())
 
         return sorted(modules, key=order)
 
@@ -183,7 +183,7 @@ class Reach:
         texts = "".join(text_of(name) for name in self._sources(module) if name != "tests.lab.cli")
         called = {"".join(pair) for pair in re.findall(COMMAND, texts)}
         commands = {place.partition(":")[0] for word, place in COMMANDS.items() if word in called}
-        readers = commands - {"run", "probe", "lab", "machine", "price"}
+        readers = commands - {"run", "probe", "lab", "machine", "cpu_cost"}
         of_others = self._closure([f"harness.cli.{name}" for name in commands - readers], without=READERS)
         return self.in_a_run | sources | of_others | self._closure([f"harness.cli.{n}" for n in readers])
 
@@ -209,13 +209,13 @@ class Reach:
         own = (name for name in self._sources(module) if name not in ("tests.lab.cli", "tests.flat"))
         return {word for name in own for word in re.findall(r"\w[\w-]*", text_of(name).replace("--", " "))}
 
-    def _rooms(self, packages: Iterable[str]) -> list[str]:
-        starts = tuple(f"harness.{room}" for room in packages)
+    def _packages(self, packages: Iterable[str]) -> list[str]:
+        starts = tuple(f"harness.{package}" for package in packages)
         return [name for name in self.graph.modules if name.startswith(starts)]
 
     def _closure(self, roots: Iterable[str], without: tuple[str, ...] = ()) -> set[str]:
         """Modules, and all that these import, with the packages that they are in."""
-        closed = tuple(f"harness.{room}" for room in without)
+        closed = tuple(f"harness.{package}" for package in without)
         found, todo = set[str](), list(roots)
         while todo:
             name = todo.pop()
@@ -305,23 +305,23 @@ def to_run(green: Green, now_s: float | None = None) -> tuple[dict[str, str], st
         found = {module: new[module] for module in found if module in new}
     why = f"{len(found)} of {len(modules)} modules of the real stack stand on what has changed"
     changed = changed_since(green.commit) or []
-    if (room := only_room(changed)) is not None:
-        others = reach.by(path for path in changed if not path.startswith(f"harness/{room}/"))
-        of_room = reach.nearest_first(found.keys() - others.keys(), room)
-        waits = {*of_room} - in_time(of_room, durations_by_module())
+    if (package := only_package(changed)) is not None:
+        others = reach.by(path for path in changed if not path.startswith(f"harness/{package}/"))
+        of_package = reach.nearest_first(found.keys() - others.keys(), package)
+        waits = {*of_package} - in_time(of_package, durations_by_module())
         found = {module: path for module, path in found.items() if module not in waits}
         if waits:
-            why += f"; a change of one room ({room}) has 20 minutes, so {len(waits)} of them wait"
+            why += f"; a change of one package ({package}) has 20 minutes, so {len(waits)} of them wait"
     if not found:
         why = "no module of the real stack runs besides: nothing that one stands on has changed"
     return found, why
 
 
-def only_room(changed: Iterable[str]) -> str | None:
-    """The room of harness/ in which alone files have changed; None if all stand on what has."""
+def only_package(changed: Iterable[str]) -> str | None:
+    """The package of harness/ in which alone files have changed; None if all stand on what has."""
     changed = [*changed]
     packages = {path.split("/")[1] for path in changed if path.startswith("harness/")}
-    packages = {"" if room.endswith(".py") else room for room in packages}
+    packages = {"" if package.endswith(".py") else package for package in packages}
     is_wide = any(fnmatch.fnmatchcase(path, pattern) for path in changed for pattern in EVERYTHING)
     return None if is_wide or len(packages) != 1 or packages & {"", *WIDE} else packages.pop()
 

@@ -72,8 +72,8 @@ class Recorder:
         _progress(self.file).write_text(f"{tests}\n", encoding="ascii")
 
     def pytest_runtest_logfinish(self) -> None:
-        with _progress(self.file).open("a", encoding="ascii") as told:
-            told.write("x\n")
+        with _progress(self.file).open("a", encoding="ascii") as reported:
+            reported.write("x\n")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         test = self.tests.setdefault(report.nodeid, Result())

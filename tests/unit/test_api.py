@@ -101,8 +101,8 @@ def test_who_reads_needs_nothing_of_what_measures_nor_does_what_is_installed(tmp
     (wheel,) = made.glob("*-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(copy)
-    for room in MEASURING:
-        shutil.rmtree(copy / "harness" / room)
+    for package in MEASURING:
+        shutil.rmtree(copy / "harness" / package)
     assert_reads_only(copy)
 
 

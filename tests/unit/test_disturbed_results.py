@@ -195,13 +195,15 @@ def test_every_row_of_an_export_has_the_share_and_the_machines_and_probes_are_ma
     found = [spoilt(record()), record(run_id="r2")]
     text = export.encode(found, export.ExportFormat.JSONL, {"r1": LAB_ENVIRONMENT})
     exported, unknown = map(json.loads, text.splitlines())
-    assert (exported["disturbed"], exported["others_used"]) == (0.63, 0.71)
+    assert (exported["disturbed"], exported["background_used"]) == (0.63, 0.71)
     for end in HOSTS:
         facts = [exported[f"{end}_{name}"] for name in ("processor", "cores", "load", "memory_bytes")]
         assert facts == ["Fast CPU <5>", 8, 0.25, 16 << 30]
     assert (exported["target_kernel"], exported["target_hypervisor"]) == ("6.1.0-30-amd64", "KVM")
     assert unknown["disturbed"] is unknown["target_processor"] is None
-    slow, fast = (tcp(rate, others=(others(taken, used=taken),)) for rate, taken in ((1e8, 0.5), (9e8, 0.0)))
+    slow, fast = (
+        tcp(rate, background_load=(others(taken, used=taken),)) for rate, taken in ((1e8, 0.5), (9e8, 0.0))
+    )
     grid = views.build(views.View.LINK, [slow])
     plain = views.render(grid, TableFormat.PLAIN)
     assert "100.0 ! [1]" in plain and "[1] !: disturbed: other programs took up to 50 % of the time" in plain
@@ -273,7 +275,7 @@ def test_what_was_disturbed_is_measured_again(tmp_path: Path, monkeypatch: pytes
     taken = iter([0.5, *[0.0] * 5, 0.6, *[0.0] * 100])
     spoilers = others_taking(taken, used=0.2)
     monkeypatch.setattr("harness.observe.interference.watch", lambda *_: spoilers)
-    monkeypatch.setattr(patience.Patience, "await_calm", lambda _: True)
+    monkeypatch.setattr(patience.Patience, "wait_for_idle", lambda _: True)
     outcome = teardown.measure(World(), tmp_path / "run")
     cells = [event for event in outcome.events if isinstance(event, CellEnded)]
     first = cells[0].key
@@ -298,10 +300,10 @@ def test_a_probe_that_was_disturbed_is_made_again(tmp_path: Path, monkeypatch: p
         made.append(question.probe.name)
         blank = judged.blank(asking.plan, question.column, question.probe, order=order)
         use = BackgroundLoad(hosts=HOSTS, wall_ns=1, cores=4, taken=next(taken), used=0.2)
-        return msgspec.structs.replace(blank, status=Status.OK, others=(use,))
+        return msgspec.structs.replace(blank, status=Status.OK, background_load=(use,))
 
     monkeypatch.setattr(prober.Prober, "_make", make)
-    monkeypatch.setattr(patience.Patience, "await_calm", lambda _: True)
+    monkeypatch.setattr(patience.Patience, "wait_for_idle", lambda _: True)
     plan = probe_plan.make_plan(RunRequest(links=("wired",), repeats=1), [Ping(count=1), Tcp()], "probes")
     folder, world, reported = RunFolder(tmp_path), World(), list[Event]()
     folder.save_plan(plan)

@@ -28,8 +28,8 @@ def test_what_spells_the_identity_asks_for_the_testbed_and_is_loaded_is_counted(
     assert list(identity.spelling(SPELLS)) == [("Cell", ["clock", "link", "protection"])]
     asking = "if plan.setting.testbed is TestbedKind.LAB:\n    testbed = made\nif kernels_apart: pass\n"
     assert identity.asking(asking) == 2
-    for room in ("report", "table", "explain", "results", "api"):
-        assert identity.loaded(f"harness.{room}") == [], "who reads loads nothing of what measures"
+    for package in ("report", "table", "explain", "results", "api"):
+        assert identity.loaded(f"harness.{package}") == [], "who reads loads nothing of what measures"
 
 
 def test_what_a_change_touches_of_the_product(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ LAB, MACHINES, SYSTEMS = (
         ("harness/hosts/remote.py", EVERY, ""),
         ("harness/model/__init__.py", {*EVERY, "page"}, ""),
         ("harness/analysis/ratios.py", {*EVERY, "page"}, ""),
-        ("harness/explain/remedy.py", "explain forecasts page", "knee apart confined short bare"),
+        ("harness/explain/remedy.py", "explain forecasts page", "knee isolated confined short bare"),
         ("harness/report/page.py", "page portals", "knee probes matrix"),
         ("harness/documents/page.py", "page", EVERY),
         ("harness/storage/nbd/transport.py", "transports short", "matrix knee probes"),
@@ -279,7 +279,7 @@ def test_a_module_is_left_out_by_its_last_green_commit(
 
 
 @pytest.mark.parametrize(
-    ("changed", "room"),
+    ("changed", "package"),
     [
         ("harness/observe/hops.py harness/observe/snmp.py tests/unit/test_hops.py README.md", "observe"),
         ("harness/observe/hops.py harness/table/build.py", None),
@@ -289,10 +289,10 @@ def test_a_module_is_left_out_by_its_last_green_commit(
         ("tests/lab/test_knee.py", None),
     ],
 )
-def test_a_change_of_one_room_runs_what_there_is_time_for(
-    changed: str, room: str | None, monkeypatch: pytest.MonkeyPatch
+def test_a_change_of_one_package_runs_what_there_is_time_for(
+    changed: str, package: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert changes.only_room(changed.split()) == room
+    assert changes.only_package(changed.split()) == package
     took = {"a": {"lab": 350.0}, "b": {"lab": 200.0}, "d": {"stock": 600.0}}
     took["c"] = {"lab": 70.0, "stock": 50.0}
     assert changes.in_time("abcd", took) == {"a", "c"}
@@ -301,7 +301,7 @@ def test_a_change_of_one_room_runs_what_there_is_time_for(
     assert changes.in_time("acb", took) == {"a"}
 
 
-def test_of_a_room_the_modules_that_name_it_run_first(reach: changes.Reach) -> None:
+def test_of_a_package_the_modules_that_name_it_run_first(reach: changes.Reach) -> None:
     order = reach.nearest_first(EVERY, "storage")
     assert {*order} == EVERY
     assert order.index("tests/lab/test_transports.py") < order.index("tests/lab/test_confined.py")

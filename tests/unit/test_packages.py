@@ -21,17 +21,19 @@ STARTS = r"subprocess\.([a-z_]+|Popen)$"
 READMES = sorted(PACKAGE.glob("*/README.md"))
 
 
-def test_each_room_is_in_one_layer_says_what_it_imports_and_has_its_tests_in_a_folder_of_its_name() -> None:
+def test_each_package_is_in_one_layer_says_what_it_imports_and_has_its_tests_in_a_folder_of_its_name() -> (
+    None
+):
     assert not packages.differing(), "python -m tools.packages --write makes them anew"
     names = [file.parent.name for file in READMES]
-    assert sorted(room for layer in packages.layers() for room in layer) == names
+    assert sorted(package for layer in packages.layers() for package in layer) == names
     folders = {file.parent for file in (PROJECT / "tests" / "unit").glob("*/test_*.py")}
     assert sorted(folder.name for folder in folders) == names
     assert all((folder / "__init__.py").exists() for folder in folders)
 
 
 @pytest.mark.parametrize("file", READMES, ids=lambda file: file.parent.name)
-def test_a_room_names_modules_that_it_has_and_its_example_runs(
+def test_a_package_names_modules_that_it_has_and_its_example_runs(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, said, _ = file.read_text(encoding="utf-8").split("\n\n", 2)

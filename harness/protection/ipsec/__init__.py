@@ -1,8 +1,8 @@
 """IPsec: strongSwan's charon on both ends, ESP in the kernel (RFC 4301, 4303), failing closed.
 
-A column with IPsec first gets a *fail-closed policy*: xfrm policies on both ends that drop all traffic between the two
-addresses. charon's own policies come before the fail-closed policy, and its IKE sockets bypass both. So a packet leaves
-as ESP or not at all, also while there is no SA.
+A column with IPsec first gets a *fail-closed policy*: xfrm policies on both ends that drop all traffic
+between the two addresses. charon's own policies come before the fail-closed policy, and its IKE sockets
+bypass both. So a packet leaves as ESP or not at all, also while there is no SA.
 """
 
 from __future__ import annotations

@@ -98,7 +98,8 @@ class EspFrames(Frames):
 
 @dataclass(frozen=True, kw_only=True)
 class EspLayer(Layer):
-    """A tunnel between the ends of ``below``, its proposal, and the xfrm listeners that report what it carried."""
+    """A tunnel between the ends of ``below``, its proposal, and the xfrm listeners that report what it
+    carried."""
 
     algorithms: tuple[str, ...]
     mode: IpsecMode

@@ -52,11 +52,11 @@ def _number(text: str) -> int:
 def _is_of(policy: xfrm.Policy, leg: Leg) -> bool:
     """Whether a policy is for what is sent on a leg (xfrm_policy_match() in net/xfrm/xfrm_policy.c)."""
     device = leg.device
-    told = device.linkinfo.info_data
+    stated = device.linkinfo.info_data
     # Interfaces of IPsec's own take the policies of their number alone (xfrm), or those of their mark (vti).
-    wanted = {"if_id": _number(str(told.get("if_id", 0))), "mark": leg.mark}
-    if "okey" in told:
-        wanted["mark"] = _number(str(told["okey"]))
+    wanted = {"if_id": _number(str(stated.get("if_id", 0))), "mark": leg.mark}
+    if "okey" in stated:
+        wanted["mark"] = _number(str(stated["okey"]))
     if_id = re.search(r"\bif_id (\w+)", policy.rest)
     marked = re.search(r"\bmark (\w+)/(\w+)", policy.rest)
     mark, mask = marked.groups() if marked else ("0", "0")
@@ -95,8 +95,8 @@ def recognise(leg: Leg) -> Found | str | None:
     step = requests.step(
         xfrm_listener.__package__, "xfrm_listener", "associations", reqid=int(reqid), peer=destination
     )
-    told = requests.reported(leg.host, step, f"the {leg.host.name}'s associations could not be read")
-    states = msgspec.convert(told["states"], tuple[SaCounters, ...])
+    stated = requests.reported(leg.host, step, f"the {leg.host.name}'s associations could not be read")
+    states = msgspec.convert(stated["states"], tuple[SaCounters, ...])
     between = [each for each in states if (each.destination, each.mode) == (destination, mode)]
     if not between:
         return f"IPsec to {destination} has no security association"

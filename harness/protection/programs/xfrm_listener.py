@@ -1,4 +1,5 @@
-"""An xfrm listener at one end of a protected path: what ESP carried, what the interface counted, what is blocked.
+"""An xfrm listener at one end of a protected path: what ESP carried, what the interface counted, what is
+blocked.
 
 It runs on the host as root under the distribution's Python, in the network namespace of the end, as long as
 the path is up. Without arguments it carries out one request, ``associations``: all that there are of a reqid.

@@ -27,7 +27,7 @@ NETWORK = {
     "afs": "afs",
 }
 """File systems whose storage is another machine's, by the kernel's names: ``model.FILE_SYSTEMS``."""
-TOLD = ("vers", "rsize", "wsize", "proto", "nconnect", "sec", "hard", "soft", "sync", "cache", "seal")
+REPORTED = ("vers", "rsize", "wsize", "proto", "nconnect", "sec", "hard", "soft", "sync", "cache", "seal")
 """What the mount of such a file system tells of the way there, in its own words: nfs(5), mount.cifs(8)."""
 
 
@@ -104,8 +104,8 @@ def behind(path: str) -> str:
     if filesystem not in NETWORK and not number.startswith("0:"):
         with contextlib.suppress(OSError, ValueError):
             return f"{filesystem} on {source}, {disk(number)['by']}"
-    told = [word for word in options.split(",") if word.partition("=")[0] in TOLD]
-    return ", ".join([f"{filesystem} of {source}", *dict.fromkeys(told)])
+    reported = [word for word in options.split(",") if word.partition("=")[0] in REPORTED]
+    return ", ".join([f"{filesystem} of {source}", *dict.fromkeys(reported)])
 
 
 def filesystem(path: str) -> str | None:

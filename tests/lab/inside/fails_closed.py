@@ -2,9 +2,9 @@
 
 The first argument is one of these, the second what protects the path (``aes128gcm16``):
 
-``fail_closed``: both charons are killed and the SAs deleted under a disk at work, and not one segment leaves in
-clear. At the end the fail-closed policy is taken away as well, to show that it was what held, and that the captures
-would have seen what they did not see.
+``fail_closed``: both charons are killed and the SAs deleted under a disk at work, and not one segment leaves
+in clear. At the end the fail-closed policy is taken away as well, to show that it was what held, and that the
+captures would have seen what they did not see.
 
 ``gravest``, ``some``, ``one`` and ``three``: whatever protects a cell, or proves that it was protected,
 breaks while the cell is measured, one thing or three at once, at its beginning, in its middle or at its end.
@@ -162,7 +162,8 @@ def assert_nothing_in_clear(stack: contextlib.ExitStack, connected_lun: Connecte
     assert reader.returncode != 0, "the read fails"
     assert not lines(), lines()
 
-    # The other way round: without the fail-closed policy the initiator's next attempt to connect goes out in clear.
+    # The other way round: without the fail-closed policy the initiator's next attempt to connect goes out in
+    # clear.
     for role, host in zip(ENDS, hosts, strict=True):
         fail_closed = IpsecFailClosed(role, path.initiator_address, path.target_address, path.port)
         assert carry_out(fail_closed.undo(), host.run).problems == []
@@ -211,7 +212,8 @@ def peer_gone(connected_lun: ConnectedLun, _composer: CellComposer) -> None:
 
 
 def addresses_on_the_link(connected_lun: ConnectedLun, composer: CellComposer) -> None:
-    """The worst that can be: no fail-closed policy, no interface, and the portal's addresses on the link itself."""
+    """The worst that can be: no fail-closed policy, no interface, and the portal's addresses on the link
+    itself."""
     flush("policy")(connected_lun, composer)
     interface_gone(connected_lun, composer)
     for (host, iface, _), (_, _, address) in zip(

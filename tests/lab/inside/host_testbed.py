@@ -14,7 +14,7 @@ PATHS = ("--link=pppoe", "--link=switched:1", "--link=openflow:flows:cpu=90", "-
 
 
 def taken_by_others() -> list[float]:
-    uses = [record["telemetry"]["others"] for record in newest_records().values()]
+    uses = [record["telemetry"]["background_load"] for record in newest_records().values()]
     for (use,) in uses:
         assert use["hosts"] == ["initiator", "target"] and use["taken"] is not None, use
     return [float(use["taken"]) for (use,) in uses]

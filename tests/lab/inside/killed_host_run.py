@@ -43,7 +43,7 @@ def taking_down(folder: Path) -> bool:
 
 
 MOMENTS = {moment.__name__: moment for moment in (filling, negotiating, logging_in, measuring, taking_down)}
-LEFT = ("IscsiSession", "IscsiTarget", "Backstore", "IpsecBarrier")
+LEFT = ("IscsiSession", "IscsiTarget", "Backstore", "IpsecFailClosed")
 LINKS = {logging_in: "pppoe", measuring: "openflow:controller"}
 """Paths with daemons of their own, at moments when these run."""
 
@@ -59,8 +59,8 @@ def kill_while(moment: Callable[[Path], bool], *words: str, removed: Sequence[st
             time.sleep(0.1)
             assert process.poll() is None, kernel.started_said()
         wait_for(lambda: not daemons(), f"the end of {daemons()}", deadline_s=GONE_WITHIN_S)
-        told = [f"removed, left by an earlier run: {what}" for what in removed]
-        harness("clean", says=("Ramdisk 33554432", *told))
+        reported = [f"removed, left by an earlier run: {what}" for what in removed]
+        harness("clean", says=("Ramdisk 33554432", *reported))
 
 
 def one_more(*words: str) -> None:
@@ -78,7 +78,7 @@ def main(*moments: str) -> None:
                 f"--link={LINKS.get(moment, 'wired')}",
                 f"--runtime={100 if moment is measuring else 0.1}s",
             )
-            removed = ("IscsiSession", "IscsiTarget", "Backstore", "IpsecBarrier")
+            removed = ("IscsiSession", "IscsiTarget", "Backstore", "IpsecFailClosed")
             kill_while(moment, *words, removed=removed if moment is measuring else ())
             print(f"{moment.__name__}: {time.monotonic() - began:.1f} s")
         harness("clean", says=("nothing was left behind",))

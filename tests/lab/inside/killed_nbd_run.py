@@ -12,7 +12,7 @@ from tests.lab.inside.killed_host_run import kill_while, measuring, one_more
 from tests.lab.inside.nbd import disks, servers
 
 WORDS = ("--transport=nbd", "--link=wired")
-LEFT = ("NbdConnection", "NbdExport", "IpsecBarrier", "Ramdisk 33554432")
+LEFT = ("NbdConnection", "NbdExport", "IpsecFailClosed", "Ramdisk 33554432")
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from tests.lab.inside.killed_host_run import kill_while, measuring, one_more
 from tests.lab.inside.nvme_tcp import tree, user_s_own
 
 WORDS = ("--transport=nvme-tcp", "--link=wired")
-LEFT = ("NvmeController", "Subsystem", "IpsecBarrier", "Ramdisk 33554432")
+LEFT = ("NvmeController", "Subsystem", "IpsecFailClosed", "Ramdisk 33554432")
 
 
 def main() -> None:

@@ -49,7 +49,7 @@ def record_of_the_path() -> None:
         assert record["setting"]["testbed"] == "machines"
         moved = record["read"]["bytes"]
         assert min(record["proof"]["link_bytes_initiator"], record["proof"]["link_bytes_target"]) > moved
-        others = {tuple(use["hosts"]): use["taken"] for use in record["telemetry"]["others"]}
+        others = {tuple(use["hosts"]): use["taken"] for use in record["telemetry"]["background_load"]}
         assert set(others) == {("initiator", "target")} and None not in others.values(), others
     secured = msgspec.convert(found["wired+aes128gcm16.rand-read-4k.r1"]["proof"], Proof)
     assert secured.cleartext_segments == 0 and is_sampled(secured), secured

@@ -71,7 +71,7 @@ def smb() -> Iterator[str]:
         yield f"mount -t cifs -o guest,vers=3.1.1 //{NAS}/share "
 
 
-def shared(kind: str, server: Callable[[], contextlib.AbstractContextManager[str]], told: str) -> None:
+def shared(kind: str, server: Callable[[], contextlib.AbstractContextManager[str]], reported: str) -> None:
     film, place = SHARED / "film", Path("/mnt", kind)
     film.write_bytes(random.Random(kind).randbytes(32 * MIB))  # noqa: S311 -- no secret
     was = strangers.checksum(film)
@@ -86,7 +86,7 @@ def shared(kind: str, server: Callable[[], contextlib.AbstractContextManager[str
             (title,) = {record["link_title"] for record in found.values()}
             columns = [record["column"] for record in found.values()]
             assert {(each["link"], each["transport"]) for each in columns} == {(kind, None)}, columns
-            assert f"{place}/{name} ({told}" in title, title
+            assert f"{place}/{name} ({reported}" in title, title
             print(kind, name, title)
             if name == "film":
                 (reread,) = {each["reread"]["verdict"] for each in found.values()}

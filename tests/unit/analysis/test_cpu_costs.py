@@ -1,4 +1,5 @@
-"""CPU costs by least squares: exact demands give exact CPU costs, and noise gives intervals that hold the truth."""
+"""CPU costs by least squares: exact demands give exact CPU costs, and noise gives intervals that hold the
+truth."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_a_run_has_all_options_on_a_screen_or_two() -> None:
 @pytest.mark.parametrize("name", ["", "lab", "kernel", "parse"])
 def test_a_group_lists_its_commands(name: str) -> None:
     reported = helped(name)
-    listed = set(re.findall(r"^  (\w+) ", reported.partition("Commands:")[2], re.M))
+    listed = set(re.findall(r"^  ([\w-]+) ", reported.partition("Commands:")[2], re.M))
     assert listed >= {words[1] for words in map(str.split, HELPED) if words[0] == name and len(words) > 1}
     if not name:
         assert listed >= {words.split()[0] for words in HELPED} and "Exit status" in reported

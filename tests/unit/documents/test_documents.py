@@ -42,7 +42,7 @@ pytestmark = pytest.mark.thorough
 
 OWN = {"clock": Clock.VIRTUAL, "lab_kernel": LabKernel.OWN}
 Typed = list[list[str]]
-DISTURBED = {"others": (others(0.5, used=0.5),)}
+DISTURBED = {"background_load": (others(0.5, used=0.5),)}
 FAST, SLOW = "openflow:controller", "openflow:controller=fast-ethernet"
 
 

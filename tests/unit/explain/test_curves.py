@@ -60,11 +60,11 @@ def test_a_depth_from_which_the_link_is_full_is_named() -> None:
 
 
 def test_of_many_workloads_the_first_is_told_and_the_others_are_counted() -> None:
-    def told(*names: str) -> list[str]:
+    def reported(*names: str) -> list[str]:
         made = planned("depth=1,4", "block=4K,64K", workloads=names, ipsec=("both",))
         return curves.in_short(sweep.measured(made, records_of(made, gigabit)))
 
-    first, both = told("rand-read-4k"), told("rand-read-4k", "rand-write-4k")
+    first, both = reported("rand-read-4k"), reported("rand-read-4k", "rand-write-4k")
     assert len(first) == 9 and both == [*first, "1 more workload: harness explain."]
 
 

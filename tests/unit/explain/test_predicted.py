@@ -117,7 +117,7 @@ def test_intervals_hold_the_figure_and_grow_with_what_costs_leave_open() -> None
     for each in (sure, unsure):
         assert known(each.low_mb_s) < known(each.mb_s) < known(each.high_mb_s)
     assert known(unsure.low_mb_s) < known(sure.low_mb_s)
-    assert {name for name, part in sure.unsure.items() if part} == {"prices", "fit", "model"}
+    assert {name for name, part in sure.unsure.items() if part} == {"CPU costs", "fit", "model"}
     # CPU costs of one direction stand for both with a wider interval.
     whole = ENDS.target
     reads = replace(whole, costs=tuple(cost for cost in whole.costs if cost.direction != "write"))
@@ -189,8 +189,8 @@ def test_a_stored_run_gives_costs_that_predict_it(stored: Measured) -> None:
     assert not any(text in written(found) for text in ("54c5", "ssh:", "make-run"))
     slower = []  # Disturbed repeats do not count where there are others.
     for record in with_uses(stored, lambda _, use: [replace(use, wall_ns=2 * use.wall_ns)]):
-        others = tuple(replace(each, taken=0.5, slowed=0.5) for each in record.others)
-        slower.append(replace(record, telemetry=replace(known(record.telemetry), others=others)))
+        others = tuple(replace(each, taken=0.5, slowed=0.5) for each in record.background_load)
+        slower.append(replace(record, telemetry=replace(known(record.telemetry), background_load=others)))
     both = demand.costs_of(replace(stored, records=[*stored.records, *slower]))
     assert both.costs == found.costs != demand.costs_of(replace(stored, records=slower)).costs
 
@@ -262,7 +262,7 @@ def test_the_commands_make_a_list_of_a_run_compare_and_print_the_score(tmp_path:
     assert harness("cpu-cost", "nowhere", cwd=tmp_path).returncode == 2
     done = harness("predict", "--score", cwd=tmp_path)
     assert done.returncode == 0 and "median error" in done.stdout, done.stderr
-    of = {"price_lists": ("x",), "links": ("wired",), "protections": (), "transports": ("iscsi",)}
+    of = {"cpu_costs": ("x",), "links": ("wired",), "protections": (), "transports": ("iscsi",)}
     score = msgspec.convert({**of, "deepest": 8, "largest_block_bytes": 1 << 20}, scored.Score)
     assert scored.outside(score, ENDS, [way()], [job("4k", 8)]) == []
     (said,) = scored.outside(score, ENDS, [way("wan", "aes128gcm16")], [job("2m", 32)])

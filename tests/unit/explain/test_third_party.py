@@ -23,8 +23,8 @@ from tests.unit.command import harness
 
 
 def judged(**keys: Any) -> Judged:
-    told = dict(reported.entry(key, value) for key, value in keys.items())
-    (found,) = third_party.judge_all([reported.Reported(**told)])
+    claim = dict(reported.entry(key, value) for key, value in keys.items())
+    (found,) = third_party.judge_all([reported.Reported(**claim)])
     return found
 
 
@@ -38,7 +38,7 @@ CANNOT_BE, NOT_SAID = "impossible: unknown, high", "not enough said: unknown, no
 
 
 @pytest.mark.parametrize(
-    ("told", "answer"),
+    ("claim", "answer"),
     [
         (TEN | {"speed": "2.1 Gbps", "busiest_core": "100%"}, "cpu, high"),
         (TEN | {"speed": "260 MB/s", "target_busiest_core": 99}, "cpu, high"),
@@ -107,8 +107,8 @@ CANNOT_BE, NOT_SAID = "impossible: unknown, high", "not enough said: unknown, no
         ({"speed": "1e17 GB/s", "rtt": "1 ns", "window": 1, "block": 1, "depth": 1}, None),
     ],
 )
-def test_answers(told: dict[str, Any], answer: str | None) -> None:
-    found = judged(**told)
+def test_answers(claim: dict[str, Any], answer: str | None) -> None:
+    found = judged(**claim)
     kind = "" if found.answer is AnswerKind.LIMITED else f"{found.answer}: "
     assert answer is None or f"{kind}{found.limited_by}, {found.confidence}" == answer
     assert found.sentence and "\n" not in found.sentence

@@ -54,11 +54,11 @@ def test_each_disk_over_each_column_is_the_paths_time_and_then_the_disks() -> No
             rate = rates[column, workload]
             assert rate is not None
             one = of(made, "sata-ssd", column, workload)
-            assert one.latency_bound_mb_s == pytest.approx(block_bytes / disk_us)
+            assert one.disk_mb_s == pytest.approx(block_bytes / disk_us)
             assert one.over_mb_s == pytest.approx(block_bytes / (block_bytes / rate + disk_us))
             assert one.over_mb_s is not None and not one.is_read_ahead
-            assert one.kept == pytest.approx(one.over_mb_s / one.latency_bound_mb_s)
-            assert one.low_mb_s <= one.over_mb_s <= one.high_mb_s < min(rate, one.latency_bound_mb_s)
+            assert one.kept == pytest.approx(one.over_mb_s / one.disk_mb_s)
+            assert one.low_mb_s <= one.over_mb_s <= one.high_mb_s < min(rate, one.disk_mb_s)
     one = of(made, "hdd-7200", "wired", "seq-read-256k")
     assert one.over_mb_s == pytest.approx(78) and one.kept == pytest.approx(1) and one.is_read_ahead
     assert of(made, "hdd-7200", "wifi", "rand-read-256k").is_read_ahead is False
@@ -111,8 +111,8 @@ def test_the_answer_has_three_lines_below_their_headings_and_says_once_that_they
     assert "\n".join(said) in harness("explain", "--summary", str(MAKE_RUN), cwd=FIGURES).stdout
     page = (FIGURES.parent / "explain.md").read_text(encoding="utf-8")
     assert "\n".join(f"    {line}" for line in said) in page
-    told = json.loads(harness("explain", "--format", "json", str(MAKE_RUN), cwd=FIGURES).stdout)
-    assert len(told["volumes"]) == 48 and told["volumes"][0]["mark"] == COMPUTED
+    reported = json.loads(harness("explain", "--format", "json", str(MAKE_RUN), cwd=FIGURES).stdout)
+    assert len(reported["volumes"]) == 48 and reported["volumes"][0]["mark"] == COMPUTED
 
 
 def test_a_protected_column_is_shown_if_there_is_no_other_and_what_the_lab_limits_is_not() -> None:
@@ -153,7 +153,7 @@ def test_of_the_initiators_own_disk_writes_are_known_and_of_sequences_bounds() -
         local, path = times["local", workload], times["wired", workload]
         assert local is not None and path is not None
         one = of(made, OWN, "wired", workload)
-        assert one.latency_bound_mb_s == pytest.approx(block_bytes / local.mid * 1e3)
+        assert one.disk_mb_s == pytest.approx(block_bytes / local.mid * 1e3)
         assert one.low_mb_s == pytest.approx(block_bytes / (local.high + path.high) * 1e3)
         if one.is_random:
             assert one.over_mb_s == pytest.approx(block_bytes / (local.mid + path.mid) * 1e3)

@@ -137,7 +137,9 @@ def test_of_a_run_what_was_measured_is_multiplied_by_the_ratio() -> None:
     assert all(0 < each.half_width < 0.1 for each in found.parts)
     assert all("±" in line for line in what_if.lines(found)[-2:])
     busy = BackgroundLoad(hosts=("machine",), wall_ns=10**9, cores=2, taken=0.5)
-    records = [replace(r, telemetry=replace(known(r.telemetry), others=(busy,))) for r in run.records]
+    records = [
+        replace(r, telemetry=replace(known(r.telemetry), background_load=(busy,))) for r in run.records
+    ]
     found = what_if.of_run(replace(run, records=records), "rate=2x")
     assert all(cell.is_disturbed for cell in found.cells) and any("50%" in each for each in found.outside)
     assert any("!" in line for line in what_if.lines(found))
@@ -216,7 +218,7 @@ def test_a_cost_that_is_changed_is_a_change_and_there_alone() -> None:
 
 @pytest.mark.thorough
 def test_the_page_has_the_score_of_the_script() -> None:
-    page = (FIGURES.parent / "prices.md").read_text(encoding="utf-8")
+    page = (FIGURES.parent / "cpu-costs.md").read_text(encoding="utf-8")
     for _, _, count, worth, error, near, _, half_width, covered, *sure in score.rows(
         [*score.changes(score.stored(), score.STORED_RUNS)]
     ):

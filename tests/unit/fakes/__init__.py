@@ -196,7 +196,8 @@ class FakeDaemon:
         self._answer(before=line, states=states, after=line, snmp=PROC_NET_SNMP)
 
     def _knock(self) -> None:
-        """A fail-closed policy stops it; otherwise the first segment leaves, and the answer of the other end."""
+        """A fail-closed policy stops it; otherwise the first segment leaves, and the answer of the other
+        end."""
         _, _, own, own_port, peer, port = self.argv[self.argv.index(LISTENER) + 1 :]
         world, netns = self.host.world, self.host.netns
         fail_closed = [thing for thing in world.things if thing.startswith(f"policy {netns} src {own}/32")]

@@ -166,8 +166,8 @@ class System:
         argv = ["sh", str(SCRIPT), str(self.folder / "list"), str(self.folder / "os-release")]
         env = {"PATH": self.path, "LOCK_POLL_S": "0.01"}
         done = subprocess.run(argv, env=env, check=True, capture_output=True, text=True)
-        told = self.folder / "told"
-        return told.read_text(encoding="utf-8").splitlines() if told.exists() else [], done.stderr
+        stated = self.folder / "told"
+        return stated.read_text(encoding="utf-8").splitlines() if stated.exists() else [], done.stderr
 
 
 LIST = """\
@@ -193,7 +193,7 @@ RPMS, PKGS = "fio iproute iproute-tc hping3", "fio iproute2 hping"
 
 
 @pytest.mark.parametrize(
-    ("name", "system", "told", "said"),
+    ("name", "system", "stated", "said"),
     [
         ("fedora", {"offers": RPMS}, [f"{DNF} {RPMS}"], f"Fedora {LACKS}.\n"),
         ("rocky", {"offers": RPMS}, [f"{DNF} {RPMS}"], f"Fedora {LACKS}.\n"),
@@ -212,10 +212,10 @@ RPMS, PKGS = "fio iproute iproute-tc hping3", "fio iproute2 hping"
     ],
 )
 def test_each_package_manager_is_told_its_own_names(
-    tmp_path: Path, name: str, system: dict[str, str], told: list[str], said: str
+    tmp_path: Path, name: str, system: dict[str, str], stated: list[str], said: str
 ) -> None:
     reported, words = System(tmp_path, name, **system).install(LIST)
-    assert reported == told
+    assert reported == stated
     assert said in words and len(words.splitlines()) == 1
     assert said is not LACKS or words.startswith("This release of ")
 
@@ -286,8 +286,8 @@ BOTH = EITHER.replace("|", " ")
 def test_one_of_a_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offers: str, has: str) -> None:
     chosen = offers.split()[0]
     debian = System(tmp_path, "debian", offers=offers, has=has)
-    told = [] if has else ["apt-get update -qq", f"{APT} {chosen}"]
-    assert debian.install(f"# comment\n{EITHER} - what for\n")[0] == told
+    stated = [] if has else ["apt-get update -qq", f"{APT} {chosen}"]
+    assert debian.install(f"# comment\n{EITHER} - what for\n")[0] == stated
     monkeypatch.setenv("PATH", debian.path)
     either = Package(names=tuple(EITHER.split("|")), shown_by="-", purpose="a test")
     assert packages.install_command([either]).endswith(f" {chosen}")

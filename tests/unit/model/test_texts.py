@@ -116,7 +116,7 @@ def test_what_is_read_as_a_type_is_a_file_s_or_listed() -> None:
         source = file.read_text(encoding="utf-8")
         if "decode" in source or "Decoder" in source or "convert" in source or "load" in source:
             found |= dict.fromkeys(types_read(ast.parse(source)), str(file.relative_to(HARNESS)))
-    assert {"Record", "PriceList", "RunRequest"} <= found.keys()
+    assert {"Record", "CpuCosts", "RunRequest"} <= found.keys()
     others = {name: file for name, file in found.items() if name not in roots | NOT_FILES | {*dir(builtins)}}
     assert others == {}
     assert found.keys() >= NOT_FILES

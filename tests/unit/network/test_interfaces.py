@@ -366,9 +366,9 @@ def test_a_description_of_what_is_reported(monkeypatch: pytest.MonkeyPatch) -> N
     texts = {"eth0": SETTINGS, "-i": DRIVER, "-k": FEATURES}
     monkeypatch.setattr(interfaces, "_ethtool", lambda _host, *words: texts[words[0]])
     host = machine("initiator", device("eth0", mtu=9000, stats64=stats, address="02:00:00:00:00:01"))
-    told = ethtool.settings(SETTINGS) | ethtool.driver(DRIVER) | {"offloads": ethtool.offloads(FEATURES)}
+    reported = ethtool.settings(SETTINGS) | ethtool.driver(DRIVER) | {"offloads": ethtool.offloads(FEATURES)}
     measured = {"mtu_bytes": 9000, "errors": errors}
-    assert interfaces.describe(host, "eth0") == {"kind": "ethernet", **measured, **told}
+    assert interfaces.describe(host, "eth0") == {"kind": "ethernet", **measured, **reported}
 
 
 def test_kinds_of_all_but_an_absent_interface(monkeypatch: pytest.MonkeyPatch) -> None:

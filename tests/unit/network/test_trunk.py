@@ -13,7 +13,9 @@ from tests.unit.fakes.answers import DONE, Answer
 from tests.unit.network.worlds import link_place, said, shipped
 
 
-def told(folder: Path, spec: str, *answers: tuple[tuple[str, ...], Answer]) -> tuple[list[str], list[str]]:
+def reported(
+    folder: Path, spec: str, *answers: tuple[tuple[str, ...], Answer]
+) -> tuple[list[str], list[str]]:
     """What both ends were told of a link that came up and went."""
     # The model knows links by their names alone, and both ends are first namespaces here.
     world = World(answers=[*answers, (("ip", "link", "add"), DONE)])
@@ -30,7 +32,7 @@ def told(folder: Path, spec: str, *answers: tuple[tuple[str, ...], Answer]) -> t
 
 def test_a_link_is_shaped_at_both_ends_or_at_one(tmp_path: Path) -> None:
     ends = (("hbeefi255", "vec0", "198.18.255.1"), ("hbeeft255", "vec3", "198.18.255.2"))
-    for lines, (iface, parent, address) in zip(told(tmp_path, "wired:jumbo"), ends, strict=True):
+    for lines, (iface, parent, address) in zip(reported(tmp_path, "wired:jumbo"), ends, strict=True):
         wanted = [
             f"ip link add link {parent} name {iface} mtu 9000 type macvlan mode private",
             f"link set dev {iface} up",
@@ -41,7 +43,7 @@ def test_a_link_is_shaped_at_both_ends_or_at_one(tmp_path: Path) -> None:
         assert [line for line in lines if line in wanted] == wanted
 
     # For half duplex there is one queue at the target's end.
-    near, far = told(tmp_path, "wifi")
+    near, far = reported(tmp_path, "wifi")
     assert not any(line.startswith("tc ") for line in near)
     for way in ("egress", "ingress"):
         assert f"filter add dev hbeeft255 {way} matchall action mirred egress redirect dev hbeefa255" in far
@@ -55,5 +57,5 @@ def test_a_network_in_use_is_refused_before_anything_is_made(tmp_path: Path) -> 
     route = (("ip", "route"), (0, "198.18.255.0/24 dev eth1 scope link\n", ""))
     refused = r"expected no route into the benchmark network 198\.18\.255\.0/24"
     with pytest.raises(RequirementError, match=refused):
-        told(tmp_path, "wired", route)
+        reported(tmp_path, "wired", route)
     assert not (tmp_path / "journal.jsonl").exists()

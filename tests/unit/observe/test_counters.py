@@ -166,12 +166,14 @@ def test_the_kernel_here_tells_what_ss_tells(address: str) -> None:
                 while size:
                     size -= len(receiver.recv(size))
         port = listening.getsockname()[1]
-        told, shown = (
+        reported, shown = (
             connections.look(host, address, address, port, is_here=is_here) for is_here in (True, False)
         )
-        assert told.count("\n") == 2 and "minrtt:" in told
-        assert connections.between("initiator", told, told) == connections.between("initiator", shown, shown)
-        counts, expected = connections._counts(told), connections._counts(shown)
+        assert reported.count("\n") == 2 and "minrtt:" in reported
+        assert connections.between("initiator", reported, reported) == connections.between(
+            "initiator", shown, shown
+        )
+        counts, expected = connections._counts(reported), connections._counts(shown)
         # What was sent last may be on its way between the two looks.
         assert 0 <= expected.pop("busy") - counts.pop("busy") < 1000
         assert counts == expected and counts["bytes_sent"] == 2 * 3 * 5010

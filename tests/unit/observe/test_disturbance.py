@@ -192,7 +192,7 @@ def others(taken: float | None, **more: Any) -> BackgroundLoad:
 def disturbed(taken: float | None, **changes: Any) -> Record:
     names = {"used", "stolen", "throttled", "slowed", "waited", "suspended_ns"} & changes.keys()
     use = others(taken, **{name: changes.pop(name) for name in names})
-    return record(**changes, telemetry=Telemetry(others=(use,)))
+    return record(**changes, telemetry=Telemetry(background_load=(use,)))
 
 
 def test_it_is_calm_where_a_processor_is_left() -> None:
@@ -233,7 +233,7 @@ def test_who_disturbed_is_named() -> None:
     ):
         both = zip(HOSTS, (near, far), strict=True)
         uses = tuple(changed(others(None), hosts=(host,), **facts) for host, facts in both)
-        found = record(telemetry=Telemetry(others=uses))
+        found = record(telemetry=Telemetry(background_load=uses))
         assert (disturbance.share(found), disturbance.cause(found)) == (share, f"on the target {cause}")
 
 
@@ -281,10 +281,12 @@ def test_a_suspension_disturbs_though_it_was_short() -> None:
     assert disturbance.most_disturbed([disturbed(0.05), suspended(0.02)]) == suspended(0.02)
     assert not disturbance.is_disturbed(suspended(0.0))
     assert not disturbance.is_disturbed(suspended(9.0, clock=Clock.VIRTUAL))
-    assert not disturbance.is_calm(found.others) and disturbance.is_calm(suspended(0.0).others)
+    assert not disturbance.is_calm(found.background_load) and disturbance.is_calm(
+        suspended(0.0).background_load
+    )
     # Clocks are read one after the other: on two stock machines 64 of 80 cells had 20 to 150 us of it.
     found = suspended(150e-6)
-    assert not disturbance.is_disturbed(found) and disturbance.is_calm(found.others)
+    assert not disturbance.is_disturbed(found) and disturbance.is_calm(found.background_load)
     assert disturbance.share(found) == 0.0 and disturbance.quiet([found]) == [found]
     busy = suspended(0.004, taken=0.5)
     assert disturbance.share(busy) == 0.5 and disturbance.STOOD_STILL not in disturbance.cause(busy)
@@ -454,7 +456,7 @@ def test_nothing_is_known_where_nobody_looks(tmp_path: Path, monkeypatch: pytest
     for look in (lambda: None, lambda: outside.look(5, until_ns=1)):  # read while it was written
         (use,) = watched(look)
         assert use.taken is None and (use.suspended_ns or 0) >= 0.25 * S, "who looked does so no more"
-        found = record(telemetry=Telemetry(others=(use,)))
+        found = record(telemetry=Telemetry(background_load=(use,)))
         assert disturbance.is_disturbed(found) and "nobody watched" in disturbance.cause(found)
     outside.file.write_bytes(b'{"at_ns": ')
     assert watched(lambda: None) == ()

@@ -195,8 +195,10 @@ def test_what_is_shorter_than_counters_are_old_is_not_counted(switch: Switch, cl
     hop = reach()
     ended = hop.watch()
     clock.sleep(0.5)
-    told = r"its counters may be [23]\.[0-9] s old: try --runtime [34]s or more$"
-    with pytest.raises(HopLost, match=rf"^the hop \(snmp://switch\.lan\) was watched for 0\.\d s.*{told}"):
+    reported = r"its counters may be [23]\.[0-9] s old: try --runtime [34]s or more$"
+    with pytest.raises(
+        HopLost, match=rf"^the hop \(snmp://switch\.lan\) was watched for 0\.\d s.*{reported}"
+    ):
         ended()
     asked = len(switch.asked)
     with pytest.raises(HopLost, match="try --runtime "):
@@ -279,8 +281,8 @@ def test_the_user_s_settings_count_more(switch: Switch, monkeypatch: pytest.Monk
 
 
 def test_an_observer_counts_its_interfaces_and_no_processor(switch: Switch, clock: Clock) -> None:
-    told: list[str] = []
-    observer = counters.Observer([Booted().host("initiator")], [reach()], tell=told.append)
+    reported: list[str] = []
+    observer = counters.Observer([Booted().host("initiator")], [reach()], tell=reported.append)
     ended = observer.watch()
     clock.sleep(2)
     switch.carry(WAY, tx_bytes=5000, drops=1)
@@ -292,7 +294,7 @@ def test_an_observer_counts_its_interfaces_and_no_processor(switch: Switch, cloc
     switch.refuses = SILENT
     assert ended().interfaces == ()
     assert observer.watch()().lost_hops == {"hop": f"the hop (snmp://switch.lan) was lost: {SILENT}"}
-    assert len(told) == 1 and told[0].endswith("; its counters are n/a from now on")
+    assert len(reported) == 1 and reported[0].endswith("; its counters are n/a from now on")
 
 
 def test_it_is_described_by_what_it_says_of_itself_and_doctor_says_whether_it_answers(switch: Switch) -> None:

@@ -39,7 +39,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert sum("part =" in line for line in file.read_text(encoding="utf-8").splitlines()) == 2
     assert MADE.at(WhichEnd.TARGET) == {}
     assert [cost.ns for cost in MADE.at(WhichEnd.BOTH).values()] == [14000, 0.0001234]
-    assert msgspec.to_builtins(MADE)["prices"][0]["at"] == "both"
+    assert msgspec.to_builtins(MADE)["costs"][0]["at"] == "both"
 
 
 def test_shipped_lists_are_read_and_name_nothing() -> None:
@@ -54,7 +54,7 @@ HEAD = 'version = 1\ntitle = "x"\n'
 COST = '{ part = "x", per = "I/O", at = "both", ns = 2.0, low = 1.0, high = 3.0 }'
 
 
-def simulated(old: str, new: str) -> str:
+def costed(old: str, new: str) -> str:
     return f"{HEAD}costs = [{COST.replace(old, new)}]\n"
 
 
@@ -65,12 +65,12 @@ def test_what_is_wrong_is_refused_in_a_sentence(tmp_path: Path) -> None:
         ('version = 2\ntitle = "x"\n', "expected 1, found 2"),
         (HEAD + "extra = 1\n", "extra"),
         (HEAD + 'name = "x"\n', "the name is the file's"),
-        (simulated("2.0", "4.0"), "low <= ns <= high"),
-        *((simulated(*change), "prices") for change in (("2.0", "nan"), ("3.0", "inf"), ("1.0", "-1.0"))),
-        (simulated("I/O", "mile"), "prices"),
+        (costed("2.0", "4.0"), "low <= ns <= high"),
+        *((costed(*change), "costs") for change in (("2.0", "nan"), ("3.0", "inf"), ("1.0", "-1.0"))),
+        (costed("I/O", "mile"), "costs"),
         (HEAD + f"costs = [{COST}, {COST}]\n", "twice"),
         (HEAD + f"costs = [{COST.replace('x', chr(92) + 'u001b')}]\n", "visible"),
-        (HEAD + "costs = 3\n", "prices"),
+        (HEAD + "costs = 3\n", "costs"),
         (HEAD + "cores = 'two'\n", "cores"),
         (HEAD + 'sessions = { x = { y = "z" } }\n', "sessions"),
         (HEAD + "fit = { cells = 1, repeats = 1, error = 99.0 }\n", "fit"),

@@ -154,7 +154,7 @@ def test_of_several_reports_the_last_of_the_first_run_counts(tmp_path: Path) -> 
     whole = RUN + REPORT
     further = fio.further_runs(1)
     other = _again(REPORT, 2, 20)
-    for text, ios, told in (
+    for text, ios, reported in (
         (RUN + _again(REPORT, 1, 5) + REPORT, 35840, [fio.interim_reports(1)]),
         (whole + RUN.replace("8K", "4K") + other, 35840, [further]),
         (whole + other, 35840, [further]),  # people kept the figures alone
@@ -163,7 +163,7 @@ def test_of_several_reports_the_last_of_the_first_run_counts(tmp_path: Path) -> 
     ):
         output = fio.parse(text)
         assert [(known(job.write).ios, job.options.get("bs")) for job in output.jobs] == [(ios, "8192")]
-        assert output.warnings == (*told, fio_text.ROUNDED)
+        assert output.warnings == (*reported, fio_text.ROUNDED)
     # They are repeats, and not jobs that ran at the same time.
     (tmp_path / "twice.txt").write_text(whole + whole, encoding="utf-8")
     (record,) = open_results([tmp_path])

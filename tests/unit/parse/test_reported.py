@@ -98,16 +98,16 @@ def test_what_is_no_figure_is_refused_in_a_sentence() -> None:
 
 
 def test_files_of_figures(tmp_path: Path) -> None:
-    def told(text: str) -> tuple[reported.Reported, ...]:
+    def claim(text: str) -> tuple[reported.Reported, ...]:
         (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
         return reported.load(tmp_path / "mine.toml")
 
     # They share what stands above them.
     text = 'link = "10G"\ncores = 8\n[[figure]]\nMB_s = 5\n[[figure]]\nMB_s = 6\nlink = "25G"\n'
-    found = told(text)
+    found = claim(text)
     assert [(each.cores, known(each.link).rate_bit_s) for each in found] == [(8, 10e9), (8, 25e9)]
     # Words that decide nothing are kept together.
-    (one,) = told('kernel = "6.12"\nnic = "E810"\nfigure = "5 MB/s"\n')
+    (one,) = claim('kernel = "6.12"\nnic = "E810"\nfigure = "5 MB/s"\n')
     assert one.note == "6.12 E810" and one.throughput == reported.Amount(5e6, 1e6)
     for text, words in (
         ("figure = {a = 1}", "expected tables"),
@@ -120,7 +120,7 @@ def test_files_of_figures(tmp_path: Path) -> None:
         ("[throughput]\na = 1", "a text or a number below"),
         (f"block = 0x{'f' * 9000}", "below 1e18"),
     ):
-        assert words in str(refused(told, text)), text
+        assert words in str(refused(claim, text)), text
     assert "a folder" in str(refused(reported.load, tmp_path))
     # All that is asked is a key.
     assert set(reported.QUESTIONS) < set(reported.READ) == set(reported.Reported.__struct_fields__)

@@ -68,23 +68,23 @@ def test_a_smoke_run_is_short_and_cells_of_machines_are_long_compared_with_what_
     assert cpu_costs.make_plan(msgspec.structs.replace(machines, runtime="8s")).runtime_s == 8.0
 
 
-def simulated(*protect: str, **more: Any) -> tuple[Plan, list[str]]:
+def costed(*protect: str, **more: Any) -> tuple[Plan, list[str]]:
     plan = cpu_costs.make_plan(CpuCostRequest(protect=protect, lab_kernel="debian", **more))
     return plan, [column.label for column in plan.columns]
 
 
 def test_columns_differ_in_one_thing_each() -> None:
-    plan, labels = simulated()
+    plan, labels = costed()
     unprotected = ["wired-unshaped", "wired"]
     assert labels == ["local", *unprotected, *(f"{label}+aes128gcm16" for label in unprotected)]
     assert plan.repeats == 1 and plan.retries == 0 and len(plan.jobs) == 7 and not plan.probes_paths
     assert duration.run_s(plan) <= 60 and plan.runtime_s is None
     # Further protections are measured on one link and in a minute.
-    plan, labels = simulated("off,aes128gcm16,macsec,chacha20poly1305")
+    plan, labels = costed("off,aes128gcm16,macsec,chacha20poly1305")
     assert {"wired", "wired-unshaped+macsec", "wired+aes128gcm16"} <= {*labels}
     assert "wired+macsec" not in labels and duration.run_s(plan) <= 60
     # Links and workloads may be others.
-    plan, labels = simulated("off", links=("local", "10g"), workloads=("rand-read-4k",))
+    plan, labels = costed("off", links=("local", "10g"), workloads=("rand-read-4k",))
     assert labels == ["local", "10g"] and [job.name for job in plan.jobs] == ["rand-read-4k"]
 
 

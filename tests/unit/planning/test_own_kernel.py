@@ -122,15 +122,15 @@ def test_portable_ciphers_are_not_a_persistent_lab_s(tmp_path: Path, monkeypatch
 
 
 def test_a_plan_says_it_and_why(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def told(**asked: Any) -> str:
+    def reported(**asked: Any) -> str:
         print_plan(planned(lab_kernel=OWN, **asked))
         return " ".join(capsys.readouterr().out.split())
 
     monkeypatch.setattr(kernel, "lacking_instructions", tuple)
-    assert "ciphers" not in told()
-    assert "testbed lab, own kernel, portable ciphers, storage" in told(cipher_driver=PORTABLE)
+    assert "ciphers" not in reported()
+    assert "testbed lab, own kernel, portable ciphers, storage" in reported(cipher_driver=PORTABLE)
     monkeypatch.setattr(kernel, "lacking_instructions", lambda: ("aes", "ssse3"))
-    assert "portable ciphers (this processor lacks aes, ssse3), storage" in told()
+    assert "portable ciphers (this processor lacks aes, ssse3), storage" in reported()
 
 
 def test_what_does_not_go_together_or_has_no_kernel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

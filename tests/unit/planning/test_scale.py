@@ -60,10 +60,10 @@ def test_the_lab_has_up_to_64_initiators_in_one_kernel() -> None:
     for asked, expected in (
         (PER_HOST | {"testbed": "machines"}, "--kernels per-host is for the lab, found --testbed machines"),
         ({"testbed": "machines"}, "real machines need --target"),
-        ({"lab_initiators": 65}, "expected 1 to 64 lab initiators with --testbed lab, found 65"),
+        ({"lab_initiators": 65}, "expected 1 to 64 initiators with --testbed lab, found 65"),
         (
             PER_HOST | {"lab_initiators": 17},
-            "expected 1 to 16 lab initiators with --kernels per-host, found 17",
+            "expected 1 to 16 initiators with --kernels per-host, found 17",
         ),
         ({"lab_initiators": 64, "links": ("wired", "10g")}, "expected at most 256 paths"),
     ):

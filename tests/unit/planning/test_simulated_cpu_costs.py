@@ -66,13 +66,13 @@ def own_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     own = Kernel(binary=Path("/linux"), modules=Path("/modules"))
     monkeypatch.setattr(kernel, "own_kernel", lambda *_key: own)
     built = OtherKernel(key="0123456789ab", release="6.1.192-harness")
-    monkeypatch.setattr(kernel, "with_prices", lambda: built)
+    monkeypatch.setattr(kernel, "with_costs", lambda: built)
 
 
 def planned(tmp_path: Path, known: CpuCosts, **changes: Any) -> Plan:
     (tmp_path / "mine.toml").write_text(cpu_costs.written(known))
     options: dict[str, Any] = {"links": ("local", "wired"), "ipsec": ("both",), "virtual_time": True}
-    return make_plan(RunRequest(**(options | changes), simulated=str(tmp_path / "mine.toml")))
+    return make_plan(RunRequest(**(options | changes), cpu_costs=str(tmp_path / "mine.toml")))
 
 
 def composer(made: Plan, folder: Path, host: Host) -> cells.CellComposer:
@@ -110,7 +110,7 @@ def test_one_kernel_with_both_ends_pays_half_as_it_sends_and_half_as_it_receives
     # A plan that was read has CPU costs for each column.
     assert msgspec.json.decode(msgspec.json.encode(made), type=Plan) == made
     unnamed = msgspec.structs.replace(made.setting, predicted_from="")
-    for broken in ({"charges": {"wifi": wired}}, {"setting": unnamed}):
+    for broken in ({"simulated_cpu_costs": {"wifi": wired}}, {"setting": unnamed}):
         with pytest.raises(UsageError):
             rules.check(msgspec.structs.replace(made, **broken))
 

@@ -1,4 +1,5 @@
-"""WireGuard, MACsec and their fail-closed policy: framing by the papers' numbers, and what a journal would carry out."""
+"""WireGuard, MACsec and their fail-closed policy: framing by the papers' numbers, and what a journal would
+carry out."""
 
 from __future__ import annotations
 

@@ -176,9 +176,9 @@ class Cell:
             size_bytes = OLD * 50 + packets * way.counted_bytes
             within = packets // (self.joined if is_own else 1)
             size_bytes -= (packets - within) * (52 if self.mode is IpsecMode.TUNNEL else 32)
-            told: Any = {"packets": OLD + within, "sequence": OLD + packets, "missing": self.missing}
-            told |= {"algorithms": self.algorithms, "mode": self.mode}
-            found.append(association(spi, source, destination, size_bytes, **told))
+            stated: Any = {"packets": OLD + within, "sequence": OLD + packets, "missing": self.missing}
+            stated |= {"algorithms": self.algorithms, "mode": self.mode}
+            found.append(association(spi, source, destination, size_bytes, **stated))
         return found
 
 

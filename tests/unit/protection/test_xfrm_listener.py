@@ -188,8 +188,8 @@ def test_what_ended_counts_with_what_it_had_carried_in_the_end(kernel: Kernel) -
     kernel.events = [ended(1, 14)]
     del kernel.there[0]
     reported = kernel.tell()
-    told = [(state["spi"], state["ended"], state["missing"]) for state in reported]
-    assert told == [(1, True, False), (2, False, False)]
+    stated = [(state["spi"], state["ended"], state["missing"]) for state in reported]
+    assert stated == [(1, True, False), (2, False, False)]
     assert packets_of(reported) == packets_of(kernel.tell()) == 17, "also later"
     # And what came and went between two questions.
     kernel.events = [message(*made(info(5), GCM)) + ended(5, 7)]
@@ -373,7 +373,7 @@ def test_there_is_one_at_each_end_for_as_long_as_the_path_is_watched(tmp_path: P
             daemons = [each.daemon for each in both.ends]
             assert all(isinstance(daemon, FakeDaemon) for daemon in daemons)
             assert len(world.left) == 2 + 2
-        assert (tmp_path / f"xfrm listener-target-{number}.jsonl").read_bytes().count(b"\n") == 2
+        assert (tmp_path / f"xfrm_listener-target-{number}.jsonl").read_bytes().count(b"\n") == 2
     reqid = str(module.REQID + 3)
     near, far = (command.argv[-6:] for command in world.commands[:2])
     assert near == ("hbeefi3", reqid, NEAR, "0", FAR, "3260")

@@ -20,7 +20,7 @@ from tests.unit.table.test_table import record
 FIGURES = Path(__file__).parents[3] / "docs" / "figures"
 
 
-def told(shown: LoadedResults) -> tuple[str, str]:
+def reported(shown: LoadedResults) -> tuple[str, str]:
     """The picture, and its words."""
     svg = picture(ChartKind.ANSWER, shown, Metric.MB_S, Path("x.svg")).decode()
     return svg, " ".join(re.findall(r"<text[^>]*>([^<]*)</text>", svg)).replace("&#x27;", "'")
@@ -28,7 +28,7 @@ def told(shown: LoadedResults) -> tuple[str, str]:
 
 def test_it_and_the_page_say_what_the_terminal_says() -> None:
     shown = load([FIGURES / "make-run"])
-    svg, words = told(shown)
+    svg, words = reported(shown)
     (said,) = summary.said(shown.answers, shown)
     page = html.unescape(render(shown))
     for sentence in (said.circumstances, said.legend, *said.sentences):
@@ -47,8 +47,8 @@ def test_it_and_the_page_say_what_the_terminal_says() -> None:
     assert all(len(re.findall(rf'<rect class="f{place} em"', svg)) == 2 for place in range(1, 5))
     shown = load([FIGURES / "protections"])
     left = len(shown.answers) - answer.MOST
-    assert left > 0 and f"{left} more columns: harness explain --summary" in told(shown)[1]
-    assert "the link is full" in told(load([FIGURES / "sweep-virtual"]))[1]
+    assert left > 0 and f"{left} more columns: harness explain --summary" in reported(shown)[1]
+    assert "the link is full" in reported(load([FIGURES / "sweep-virtual"]))[1]
 
 
 def test_a_png_is_as_wide_as_forums_show() -> None:
@@ -56,4 +56,4 @@ def test_a_png_is_as_wide_as_forums_show() -> None:
     assert struct.unpack(">I", png[16:20]) == (1200,)
     # There is none of a disk alone.
     with pytest.raises(UsageError, match="nothing for a picture of answer"):
-        told(results([record(link="local")]))
+        reported(results([record(link="local")]))

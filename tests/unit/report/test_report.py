@@ -166,8 +166,13 @@ def test_ids_are_unique_links_lead_somewhere_and_every_warning_is_listed_once_an
 @pytest.mark.parametrize("name", NAMES)
 def test_hostile_names_stay_text(name: str) -> None:
     names: dict[str, Any] = {"workload": name, "link": name, "run_id": name, "reason": name}
-    told = {"link_title": name, "warnings": (name,), "session": {name: name}, "agreed": {name: {name: name}}}
-    found = repeats(1.0, 2.0, protection=() if name == "off" else (name,), **names, **told)
+    reported = {
+        "link_title": name,
+        "warnings": (name,),
+        "session": {name: name},
+        "agreed": {name: {name: name}},
+    }
+    found = repeats(1.0, 2.0, protection=() if name == "off" else (name,), **names, **reported)
     found.append(record(status=Status.FAILED, repeat=9, **names))
     plan = made_plan(name, profile=name, harness_version=name)
     environment = {name: {name: [name, {name: None}]}, "hosts": {name: {name: name}}}
@@ -212,7 +217,7 @@ def test_origins_are_distinguished_by_words_and_signs() -> None:
     found = [
         *(record(1.0, link="local", **of) for of in ({"run_id": "disk"}, {"testbed": "host"})),
         *(record(1.0, link="wifi", emulated=True), record(1.0, link="twin", clock="virtual")),
-        record(1.0, link="priced", clock="virtual", predicted_from="lab-own 012345"),
+        record(1.0, link="simulated", clock="virtual", predicted_from="lab-own 012345"),
     ]
     shown = results(found, plans={"r1": made_plan()})
     table, facts = columns(shown)

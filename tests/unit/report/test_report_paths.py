@@ -83,12 +83,12 @@ def test_a_probe_is_reported_with_all_its_figures(tmp_path: Path) -> None:
     of_kinds = ((Ping(), PingFigures(round_trips=TRIPS)), (UdpLatency(), latency))
     made[1:1] = [probe(probe=kind, figures=figures) for kind, figures in of_kinds]
     lines = paths.probes(made)
-    told = [line[4] for line in lines]
+    reported = [line[4] for line in lines]
     assert lines[0][:4] == ("wired", "tcp (between cells)", "1", "ok")
-    assert "received: 941 Mbit/s" in told[0] and "retransmits: 3" in told[0]
-    assert "sent: n/a" in told[0] or "sent bit s: n/a" in told[0]
-    assert "p50: 100 µs" in told[1]
-    assert "p50: 31 µs" in told[2] and "1000: 5" not in told[2]
+    assert "received: 941 Mbit/s" in reported[0] and "retransmits: 3" in reported[0]
+    assert "sent: n/a" in reported[0] or "sent bit s: n/a" in reported[0]
+    assert "p50: 100 µs" in reported[1]
+    assert "p50: 31 µs" in reported[2] and "1000: 5" not in reported[2]
     assert lines[3][3:] == ("failed", "n/a", "no answer")
     folder = write(tmp_path, [record()])
     assert "nothing was probed" in render(load([tmp_path]))

@@ -105,8 +105,10 @@ def test_it_has_a_row_for_each_column_with_a_figure_and_a_few_lines_whatever_the
     heads = {"MB/s", "max", "max,", "cost", "IOPS", "ms"}
     (first,) = (number for number, line in enumerate(lines) if line and {*line.split()} <= heads)
     rows = sum(bool(each.losses) for each in results.answers)
-    told = lines[first + 1 : first + 1 + rows]
-    assert all(re.match(r"(\S+ [0-9.]+ .bit/s|  \+ |wired-unshaped ).* [0-9.-]+( |$)", line) for line in told)
+    reported = lines[first + 1 : first + 1 + rows]
+    assert all(
+        re.match(r"(\S+ [0-9.]+ .bit/s|  \+ |wired-unshaped ).* [0-9.-]+( |$)", line) for line in reported
+    )
     assert len(lines) <= rows + 19
 
 

@@ -132,8 +132,10 @@ def test_the_page_of_a_sweep_has_curves_and_no_matrix(tmp_path: Path) -> None:
     assert anchors == ["answer", "curves", "response", "heat", "paths", "environment"]
     assert "wired rand-read, block 4K: reaches 95 % of its peak" in html and page.count("figure") == 7
     # The page begins with the first of what it found.
-    told = list(sentences(surfaces().curves))
-    assert [each in html[: html.index("<nav")] for each in told] == [True] * 3 + [False] * (len(told) - 3)
+    reported = list(sentences(surfaces().curves))
+    assert [each in html[: html.index("<nav")] for each in reported] == [True] * 3 + [False] * (
+        len(reported) - 3
+    )
     # What is on no curve stands below as ever.
     html = render(LoadedResults(records=[*depths().records, *matrix()], plans=depths().plans))
     Page(html)

@@ -387,15 +387,15 @@ def test_a_run_on_machines_is_shared_without_a_name(tmp_path: Path) -> None:
     file = tmp_path / f"{run.run_id}.zip"
     listed = harness("share", str(run.path), "--list", cwd=tmp_path)
     assert listed.returncode == 0 and not file.exists()
-    told = harness("share", str(run.path), cwd=tmp_path)
-    assert told.stdout == listed.stdout
+    reported = harness("share", str(run.path), cwd=tmp_path)
+    assert reported.stdout == listed.stdout
     with zipfile.ZipFile(file) as shared:
         held = "".join(shared.read(name).decode() + name for name in shared.namelist()).lower()
     for secret in ("zaphod", "trillian", "198.51", "vault7", "001132", "enx", "iqn", ":2222"):
         assert secret not in held
     # Every text of it was printed before.
-    assert all(text in told.stdout.replace("\n  ", " ") for text in share.shared(run).texts)
-    assert "zaphod is name1" in told.stdout
+    assert all(text in reported.stdout.replace("\n  ", " ") for text in share.shared(run).texts)
+    assert "zaphod is name1" in reported.stdout
     tables = [harness("table", str(path), cwd=tmp_path).stdout for path in (file, run.path)]
     figures = [re.findall(r"^(\w+-\w+-\w+) +(.*)", table, re.MULTILINE) for table in tables]
     assert figures[0] == figures[1] != []

@@ -86,7 +86,7 @@ def test_telemetry_keeps_its_values_and_each_field_that_was_renamed_has_its_valu
     assert record.telemetry is not None
     found = [(use.busiest_core, use.cores) for use in record.telemetry.processors]
     assert found == [(use["hottest"], use["processors"]) for use in old["processors"]] and found
-    step = upgrade._STEPS[max(upgrade._STEPS)]
+    step = upgrade._STEPS[3]
     uses = {"processors": [{"hottest": 1.0, "processors": 4}], "unseen": {"hop": "why"}}
     renamed = {"processors": [{"busiest_core": 1.0, "cores": 4}], "lost_hops": {"hop": "why"}}
     uses["others"] = [{"taken": 0.5, "beside": 0.25, "processors": 0.1}]
@@ -98,3 +98,19 @@ def test_telemetry_keeps_its_values_and_each_field_that_was_renamed_has_its_valu
     assert probe == {**renamed, "is_from_run": True, "figures": cores}
     assert step("record", {"workload": {"name": "w"}}) == {"telemetry": None, "workload": {"name": "w"}}
     assert step("plan", {"jobs": []}) == {"jobs": []}
+
+
+def test_names_of_the_field_came_with_version_5() -> None:
+    step = upgrade._STEPS[4]
+    old, new = (
+        {"link": "wired", "protection": ["as-found"]},
+        {"link": "wired", "protection": ["pre-existing"]},
+    )
+    load = [{"taken": 0.5}]
+    telemetry = step("record", {"column": old, "telemetry": {"others": load}})
+    assert telemetry == {"column": new, "telemetry": {"background_load": load}}
+    assert step("record", {"column": old, "telemetry": None}) == {"column": new, "telemetry": None}
+    assert step("probe", {"column": old, "others": load}) == {"column": new, "background_load": load}
+    plan = {"columns": [old], "charges": {}, "storage": {"disk": "ram", "reached": {"lun": 1}}}
+    renamed = {"simulated_cpu_costs": {}, "storage": {"disk": "ram", "black_box": {"lun": 1}}}
+    assert step("plan", plan) == {"columns": [new], **renamed}

@@ -194,8 +194,8 @@ def test_the_labs_library_is_in_front_of_fio_s_if_fio_starts_with_it(
     env = {**with_stubs, "LD_PRELOAD": _build(tmp_path)}
     found = fresh_fio()
     assert found == fio_startup.Fio(has_tested_clock=True, env=env)
-    told = {"has_stubs": True, "has_preloaded_library": True, "has_tested_clock": True, "forks": False}
-    assert found.described == told
+    reported = {"has_stubs": True, "has_preloaded_library": True, "has_tested_clock": True, "forks": False}
+    assert found.described == reported
 
 
 def _build(folder: Path) -> str:

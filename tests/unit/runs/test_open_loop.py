@@ -76,8 +76,8 @@ def test_requests_are_due_as_of_a_poisson_process() -> None:
     found = {part: open_loop.percentile(list(range(1, 101)), part) for part in (0.5, 0.99, 0.999, 0.001)}
     assert found == {0.5: 50, 0.99: 99, 0.999: 100, 0.001: 1}
     latencies = [37, 1_000_003, 5 * 10**9]
-    told = json.loads(json.dumps(open_loop.direction(latencies, 4096, 10**9, [50.0])))
-    assert [int(key) for key in told["lat_ns"]["bins"]] == pytest.approx(latencies, rel=0.01)
+    reported = json.loads(json.dumps(open_loop.direction(latencies, 4096, 10**9, [50.0])))
+    assert [int(key) for key in reported["lat_ns"]["bins"]] == pytest.approx(latencies, rel=0.01)
 
 
 def test_it_needs_nothing_of_ours() -> None:

@@ -237,7 +237,7 @@ def test_a_record_that_could_not_be_read_again_is_kept_without_figures(
 def test_a_column_whose_fail_closed_does_not_hold_is_not_measured(tmp_path: Path) -> None:
     outcome = measure(World(answers=[(("ip", "xfrm", "policy", "add"), DONE)]), tmp_path / "run")
     for record in outcome.secured:
-        assert "expected the fail-closed policy to stop and count a connection" in (record.reason or "")
+        assert "expected policies to stop and count a connection" in (record.reason or "")
     assert {record.column for record in outcome.bad} <= {SECURED}
     assert not any(c.argv[:2] == ("vici", "initiate") for c in outcome.world.commands), "no tunnel was made"
 
@@ -421,7 +421,7 @@ def test_policies_and_states_that_stay_are_reported(tmp_path: Path) -> None:
     world = failing(stubborn)
     leaks = measure(world, tmp_path / "run").journal.leaks
     names = [leak.partition(" ")[0] for leak in leaks if "was not undone" in leak]
-    assert names == ["SecurityAssociations"] * 8 + ["IpsecBarrier"] * 2
+    assert names == ["SecurityAssociations"] * 8 + ["IpsecFailClosed"] * 2
     seen = [leak for leak in leaks if leak.endswith("is still there")]
     assert sum(leak.startswith("the ESP state src 198.18.1.") for leak in seen) == 2
     assert sum(leak.startswith("the IPsec policy src 198.18.1.") for leak in seen) == 3 + 2

@@ -76,7 +76,7 @@ def said(*argv: str, source: str = SOURCE, asked: str | None = None) -> Any:
     return json.loads(subprocess.run(words, input=asked, capture_output=True, text=True, check=True).stdout)
 
 
-def told(sysfs: Path, *words: str) -> Any:
+def reported(sysfs: Path, *words: str) -> Any:
     """What one of its functions says."""
     source = IMPORTED.replace('Path("/sys")', f'Path("{sysfs}")')
     source = source.replace('"/proc/self/mountinfo"', f'"{sysfs.parent}/mountinfo"')
@@ -87,7 +87,7 @@ def told(sysfs: Path, *words: str) -> Any:
 @pytest.mark.thorough
 def test_a_disk_says_what_attached_it(sysfs: Path) -> None:
     for number, (by, *_) in DISKS.items():
-        found = told(sysfs, "disk", number)
+        found = reported(sysfs, "disk", number)
         assert (found["by"], found["size_bytes"]) == (by, 1 << 20), number
         if by == ISCSI:
             known = [found[name] for name in ("node", "identity", "makers")]
@@ -103,8 +103,8 @@ def test_a_file_lies_on_the_nearest_mount(sysfs: Path) -> None:
         ("/mnt/nasty", ["ext4", "/dev/vda1", "254:1", "rw,rw"], "ext4 on /dev/vda1, virtio"),
         ("/mnt/usb/a/b", ["ext4", "/dev/sdb", "8:16", "rw,rw"], "ext4 on /dev/sdb, USB"),
     ):
-        assert told(sysfs, "mount_of", path) == mount
-        assert told(sysfs, "behind", path) == text
+        assert reported(sysfs, "mount_of", path) == mount
+        assert reported(sysfs, "behind", path) == text
 
 
 REMOTE = """\
@@ -128,7 +128,7 @@ def test_a_file_system_of_another_machine_is_named_by_its_kind(sysfs: Path) -> N
     (sysfs.parent / "mountinfo").write_text(MOUNTS + REMOTE, encoding="utf-8")
     kinds = {"v3": "nfs", "v4": "nfs", "smb": "smb", "ssh": "sshfs", "gluster": "glusterfs", "ceph": "ceph"}
     for place, kind in {**kinds, "9p": "9p", "tmp": None, "pool": None, "usb": None}.items():
-        assert told(sysfs, "filesystem", f"/mnt/{place}/bench.img") == kind, place
+        assert reported(sysfs, "filesystem", f"/mnt/{place}/bench.img") == kind, place
     assert {*program.NETWORK.values()} == {*FILE_SYSTEMS} == {*get_args(FileSystem)}
 
 

@@ -65,17 +65,17 @@ def test_a_wrong_profile_is_refused(tmp_path: Path) -> None:
 
 
 def test_flash_is_null_blk_with_a_timer_and_memory_answers_at_once() -> None:
-    def told(flash: Flash | None) -> list[tuple[str, ...]]:
+    def reported(flash: Flash | None) -> list[tuple[str, ...]]:
         world = World()
         FlashDisk(64 << 20, flash).acquire(world.host("target"))
         return [command.argv for command in world.commands]
 
-    loaded, made, limited = told(Flash(page_bytes=4096, page_us=52.6, pages_at_once=32))
+    loaded, made, limited = reported(Flash(page_bytes=4096, page_us=52.6, pages_at_once=32))
     assert loaded == ("modprobe", "--first-time", "null_blk", "nr_devices=0")
     timer = {"irqmode=2", "completion_nsec=52600", "hw_queue_depth=32"}
     assert {"size=64", "memory_backed=1", *timer} < {*made}
     assert limited[-2:] == ("4", "/sys/block/nullb0/queue/max_sectors_kb")
-    made = told(None)[-1]
+    made = reported(None)[-1]
     assert "irqmode=0" in made and not any(word.startswith("completion_nsec") for word in made)
 
 

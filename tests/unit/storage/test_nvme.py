@@ -119,7 +119,7 @@ def test_a_controller_of_the_user_s_is_not_ours(subsystem: Path, monkeypatch: py
 
 
 def test_a_discovery_controller_tells_of_subsystems(subsystem: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def told(_controller: Path, opcode: int, data: Any, *, words: tuple[int, ...]) -> None:
+    def reported(_controller: Path, opcode: int, data: Any, *, words: tuple[int, ...]) -> None:
         assert (opcode, words[0] & 0xFF, words[0] >> 16) == (0x02, 0x70, len(data) // 4 - 1)
         log = bytearray(len(data))
         log[8] = 2
@@ -131,7 +131,7 @@ def test_a_discovery_controller_tells_of_subsystems(subsystem: Path, monkeypatch
         data[:] = type(data)("B", bytes(log))
 
     monkeypatch.setattr(program, "opened", lambda _request: None)
-    monkeypatch.setattr(program, "admin", told)
+    monkeypatch.setattr(program, "admin", reported)
     found = program.discover({"nqn": "nqn.x", "host_nqn": "nqn.run"})
     assert found == {"targets": {"nqn.x": ["192.0.2.2 4420"]}}
     assert (subsystem / "class/nvme1/delete_controller").read_text(encoding="utf-8") == "1"

@@ -324,6 +324,6 @@ def test_a_portal_that_shows_no_targets_in_time_is_silent(
     """It is told how long that was: up to three times a login's time."""
     machine.answer(silent=silent)
     status, said, error = machine.carry_out("discover", within_s=0.2)
-    told = re.fullmatch(r"nothing answered within ([\d.]+) s\n", error)
-    assert (status, said) == (NOT_REACHED, "") and told is not None and float(told[1]) >= least_s
+    stated = re.fullmatch(r"nothing answered within ([\d.]+) s\n", error)
+    assert (status, said) == (NOT_REACHED, "") and stated is not None and float(stated[1]) >= least_s
     assert machine.said[-1] == f"{IFACE} --op delete"

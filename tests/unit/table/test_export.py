@@ -165,7 +165,7 @@ def test_a_row_says_how_under_what_load_and_by_which_kernel_and_machines_it_was_
     # It says whether it may be used.
     for taken, is_disturbed in ((0.09, False), (0.11, True), (None, False)):
         others = BackgroundLoad(hosts=("initiator", "target"), wall_ns=10**9, cores=1, taken=taken)
-        (row,) = rows([record(1.0, telemetry=Telemetry(others=(others,)))])
+        (row,) = rows([record(1.0, telemetry=Telemetry(background_load=(others,)))])
         assert (row["disturbed"], row["is_disturbed"]) == (taken, is_disturbed)
     own = record(1.0, protection=("aes128gcm16",), ipsec_mode="tunnel", lab_kernel=LabKernel.OWN, disk="hdd")
     # In the lab the kernel that measured is not that of the machine.

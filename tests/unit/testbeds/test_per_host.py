@@ -1,4 +1,5 @@
-"""Kernels per host that share one time: their event queue, their clocks, and the far side of their interfaces."""
+"""Kernels per host that share one time: their event queue, their clocks, and the far side of their
+interfaces."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ BASE_MEMORY_BYTES = 384 * MIB
 BASE_LAYERS = 12
 LAYER_BYTES = 24 * MIB
 """The base has room for so many links and protections of columns, and each further one takes so much:
-captures, xfrm listeners, daemons. With 16 paths over NVMe/TCP and WiFi the base's memory was full, with 7 columns
-over WiFi and 9 protections as well, and the kernel killed the run."""
+captures, xfrm listeners, daemons. With 16 paths over NVMe/TCP and WiFi the base's memory was full, with 7
+columns over WiFi and 9 protections as well, and the kernel killed the run."""
 
 SLOW_INITIALISERS = "raid6_select_algo,calibrate_xor_blocks,init_btrfs_fs"
 """Benchmarks that Debian's kernel runs on itself at boot: 0.9 s for code that the lab never uses."""

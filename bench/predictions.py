@@ -288,8 +288,8 @@ def _compared(
         taken = disturbance.share(fast) or 0.0
         link = plan.links.get(column.link)
         link = link and measured_link(link, rtt_ns, None)
-        way = NetworkPath(column=column, link=link, proposals=plan.proposals)
-        (then,) = predict(Ends(target=_of_a_busy_core(known, taken)), [way], [jobs[workload]])
+        network_path = NetworkPath(column=column, link=link, proposals=plan.proposals)
+        (then,) = predict(Ends(target=_of_a_busy_core(known, taken)), [network_path], [jobs[workload]])
         if then.mb_s is not None:
             yield Cell(
                 series=series,
@@ -340,10 +340,10 @@ def held_out(name: str) -> Iterator[Cell]:
         without = [record for record in whole.records if record.column != column]
         probes = [probe for probe in whole.probes if probe.column != column]
         known = demand.costs_of(msgspec.structs.replace(whole, records=without, probes=probes), name)
-        way = NetworkPath(column=column, link=link, proposals=proposals)
+        network_path = NetworkPath(column=column, link=link, proposals=proposals)
         own = [record for record in whole.records if record.column == column]
         asked = [jobs[workload] for workload in dict.fromkeys(record.workload.name for record in own)]
-        for each in predict(Ends(target=known), [way], asked):
+        for each in predict(Ends(target=known), [network_path], asked):
             quiet = [
                 record
                 for record in disturbance.quiet(own)

@@ -193,7 +193,7 @@ def stood_still_ns(use: BackgroundLoad) -> int:
     return found if found >= LEAST_SLEEP_NS else 0
 
 
-def is_calm(others: Iterable[BackgroundLoad]) -> bool:
+def is_idle(others: Iterable[BackgroundLoad]) -> bool:
     """Whether all machines have room for a run: a processor that no other program needs or slows."""
     return all(
         not stood_still_ns(use)

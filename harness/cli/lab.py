@@ -44,17 +44,17 @@ def start(
     idle_s = parse_duration_s(idle)
     with holding("harness lab start") as state:
         testbed.recover(state)
-        if (kept := persistent.ask(state, is_waiting=False)) is not None:
-            say(f"a lab is up already: {_described(kept)}")
+        if (lab_state := persistent.ask(state, is_waiting=False)) is not None:
+            say(f"a lab is up already: {_described(lab_state)}")
             say("harness lab stop ends it")
             raise typer.Exit(1)
         results.mkdir(parents=True, exist_ok=True)
         boot.require_visible(results.resolve(), "the results folder")
         name = kernel or kernels.usual()
-        kept = persistent.start(
+        lab_state = persistent.start(
             state, persistent.terms(name, persistent.kernel_of(name), memory << 20, results), idle_s
         )
-    say(f"the lab is up: {_described(kept)}")
+    say(f"the lab is up: {_described(lab_state)}")
     say(f"it ends with harness lab stop, or when it was unused for {format_duration(round(idle_s))}")
 
 
@@ -70,23 +70,23 @@ def stop() -> None:
 def status() -> None:
     """Say whether a lab is up, and which runs can use it. The exit status is 1 if none is up."""
     state = state_folder()
-    kept = persistent.ask(state, is_waiting=False)
-    if kept is None:
+    lab_state = persistent.ask(state, is_waiting=False)
+    if lab_state is None:
         with contextlib.suppress(OSError):
             state.rmdir()  # if only looking made it
         say("no lab is up")
         raise typer.Exit(1)
-    say(f"a lab is up: {_described(kept)}")
-    if kept.before:
-        say(f"the kernel before it was given up: {kept.before}")
-    if kept.fault:
-        say(f"it has no kernel until the harness is edited: {kept.fault}")
-    left_s = kept.idle_limit_s - kept.idle_s
-    say(f"runs in it so far: {kept.runs}; if unused it ends in {format_duration(max(0, round(left_s)))}")
+    say(f"a lab is up: {_described(lab_state)}")
+    if lab_state.before:
+        say(f"the kernel before it was given up: {lab_state.before}")
+    if lab_state.fault:
+        say(f"it has no kernel until the harness is edited: {lab_state.fault}")
+    left_s = lab_state.idle_limit_s - lab_state.idle_s
+    say(f"runs in it so far: {lab_state.runs}; if unused it ends in {format_duration(max(0, round(left_s)))}")
 
 
-def _described(kept: persistent.LabState) -> str:
-    terms = kept.terms
+def _described(lab_state: persistent.LabState) -> str:
+    terms = lab_state.terms
     return (
         f"kernel {terms.kernel}, {format_size(terms.storage_bytes)} for storage, processor {terms.core}, "
         f"results in {terms.results}"

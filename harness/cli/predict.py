@@ -17,7 +17,7 @@ from harness.model.choices import Choice
 from harness.model.errors import UsageError
 from harness.model.escape import as_json
 from harness.parse.cpu_costs import load_cpu_costs
-from harness.planning.cpu_costs import ways
+from harness.planning.cpu_costs import network_paths
 from harness.planning.request import RunRequest
 
 OPTIONS = (
@@ -81,7 +81,7 @@ def predict_command(
         target=load_cpu_costs(machine),
         initiator=load_cpu_costs(initiator_machine) if initiator_machine else None,
     )
-    columns, jobs, notes = ways(RunRequest(**options.given(typed)))
+    columns, jobs, notes = network_paths(RunRequest(**options.given(typed)))
     found = predicted.predict(ends, columns, jobs)
     outside = [*predicted.doubts(ends), *scored.outside(scored.load(), ends, columns, jobs)]
     changed = None if if_faster is None else what_if.worked_out(ends, columns, jobs, if_faster)

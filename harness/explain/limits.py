@@ -15,7 +15,7 @@ import msgspec
 from harness.analysis import wire
 from harness.explain import remedy
 from harness.explain.evidence import Evidence
-from harness.explain.waterfall import Reading
+from harness.explain.waterfall import Sample
 from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, ChangeKind, ChangeStep
 from harness.model.reread import Sign
 from harness.model.units import format_size
@@ -55,7 +55,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     is_sure: Callable[[Evidence], bool] = lambda evidence: evidence.rtt_ns is not None
     unsure: str = "no round trip was measured"
     detail: Callable[[Evidence], str] = lambda _: ""
-    change: Callable[[Reading], ChangeStep | None] = lambda _: None
+    change: Callable[[Sample], ChangeStep | None] = lambda _: None
     advice: Callable[[Evidence], str] = lambda _: ""
 
 
@@ -123,13 +123,13 @@ def _emulation(evidence: Evidence) -> str:
     return _in_brackets(emulation, _busy(evidence))
 
 
-def _faster_device(guess: Reading) -> ChangeStep | None:
+def _faster_device(guess: Sample) -> ChangeStep | None:
     # Memory that takes half the time is advice for nobody.
     is_memory = guess.evidence.is_memory or guess.evidence.reread is not None
     return None if is_memory else ChangeStep(ChangeKind.DEVICE, 0.5)
 
 
-def _is_window_transports(guess: Reading) -> bool:
+def _is_window_transports(guess: Sample) -> bool:
     """What a window that the link's profile limits lets through was forecast wrongly."""
     if guess.path is None:
         return False
@@ -137,13 +137,13 @@ def _is_window_transports(guess: Reading) -> bool:
     return guess.path.window_bytes in (None, transport.window_bytes)
 
 
-def _faster_link(guess: Reading) -> ChangeStep | None:
+def _faster_link(guess: Sample) -> ChangeStep | None:
     return (
         ChangeStep(ChangeKind.RATE, 2) if _is_window_transports(guess) and guess.faster is not None else None
     )
 
 
-def _deeper_queue(guess: Reading) -> ChangeStep | None:
+def _deeper_queue(guess: Sample) -> ChangeStep | None:
     is_narrow = guess.path is not None and guess.path.is_window_narrow(guess.depth)
     return remedy.deeper(guess) if _is_window_transports(guess) and not is_narrow else None
 
@@ -265,11 +265,11 @@ TELLS_APART = (
 )
 
 
-def bounds(reading: Reading) -> dict[str, float]:
+def bounds(sample: Sample) -> dict[str, float]:
     """The least time per I/O that each resource allows at depths above 1, as far as it is known."""
-    found = {} if reading.device_ns is None else {"device": reading.device_ns}
-    if reading.path is not None:
-        found |= {"link": reading.path.busy_ns, "window": reading.path.window_each_ns}
+    found = {} if sample.device_ns is None else {"device": sample.device_ns}
+    if sample.path is not None:
+        found |= {"link": sample.path.busy_ns, "window": sample.path.window_each_ns}
     # Without a window there is no bound by it.
     return {name: bound_ns for name, bound_ns in found.items() if bound_ns or name != "window"}
 
@@ -277,9 +277,9 @@ def bounds(reading: Reading) -> dict[str, float]:
 _OWNERS = {name: limit for limit in Limit for name in limit.rule.parts}
 
 
-def of_part(name: str, reading: Reading) -> Limit:
+def of_part(name: str, sample: Sample) -> Limit:
     """The limit that a part of the time belongs to. If a link is emulated and nothing is protected, what
     processors do is the lab's own; of a target of which nothing was watched, "device" is all of it."""
-    if name == "device" and reading.evidence.is_one_end:
-        return Limit(reading.evidence.limit_of_target or Limit.TARGET)
-    return Limit.LAB if name == "cpu" and reading.is_bare_emulation else _OWNERS.get(name, Limit.UNKNOWN)
+    if name == "device" and sample.evidence.is_one_end:
+        return Limit(sample.evidence.limit_of_target or Limit.TARGET)
+    return Limit.LAB if name == "cpu" and sample.is_bare_emulation else _OWNERS.get(name, Limit.UNKNOWN)

@@ -130,13 +130,13 @@ class _NoCost(Exception):
 
 
 def predict(
-    ends: Ends, ways: Sequence[NetworkPath], jobs: Sequence[Job], *, further: float = 0.0
+    ends: Ends, network_paths: Sequence[NetworkPath], jobs: Sequence[Job], *, further: float = 0.0
 ) -> list[Predicted]:
     """All cells, column by column; ``further`` is how much further towards a batch than is likely. UsageError
     if the lists are not of the ends that are needed."""
     lists = {at: _End(found, found.at(at), found.at(WhichEnd.NONE)) for at, found in ends.of_each().items()}
     waits = min(1.0, max(0.0, further + (WAITS if WhichEnd.BOTH in lists else WAITS_PER_HOST)))
-    return [_cell(lists, way, job, waits) for way in ways for job in jobs]
+    return [_cell(lists, network_path, job, waits) for network_path in network_paths for job in jobs]
 
 
 class _End(NamedTuple):
@@ -147,10 +147,12 @@ class _End(NamedTuple):
     idle: Mapping[Operation, CpuCost]
 
 
-def _cell(lists: Mapping[WhichEnd, _End], way: NetworkPath, job: Job, waits: float) -> Predicted:
-    made = Predicted(name=way.column.label, workload=job.name)
+def _cell(lists: Mapping[WhichEnd, _End], network_path: NetworkPath, job: Job, waits: float) -> Predicted:
+    made = Predicted(name=network_path.column.label, workload=job.name)
     try:
-        parts = [(share, _one(lists, way, job, direction, waits)) for share, direction in _directions(job)]
+        parts = [
+            (share, _one(lists, network_path, job, direction, waits)) for share, direction in _directions(job)
+        ]
     except _NoCost as error:
         return msgspec.structs.replace(made, why_not=str(error))
     # Of a mix each I/O waits its turn, whatever the direction of the one before.
@@ -200,12 +202,12 @@ class _One(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _one(
-    lists: Mapping[WhichEnd, _End], way: NetworkPath, job: Job, direction: IoDirection, waits: float
+    lists: Mapping[WhichEnd, _End], network_path: NetworkPath, job: Job, direction: IoDirection, waits: float
 ) -> _One:
     workload = described(job)
     block_bytes, depth = workload.block_bytes or 1, workload.in_flight or 1
     demands, bound = None, None
-    link, transport = way.link, way.column.transport
+    link, transport = network_path.link, network_path.column.transport
     if link is not None and transport is not None:
         agreed = next(iter(lists.values())).known.sessions.get(transport)
         if agreed is None:
@@ -214,11 +216,13 @@ def _one(
         protocol = wire.transport(transport)
         depth = min(depth, protocol.most_commands(session) or depth)
         framing = None
-        if way.column.protection:
-            mode = way.column.mode or IpsecMode.TRANSPORT
-            framing = framings.of(way.column.protection, way.proposals, mode, link.mtu_bytes, link.ip)
+        if network_path.column.protection:
+            mode = network_path.column.mode or IpsecMode.TRANSPORT
+            framing = framings.of(
+                network_path.column.protection, network_path.proposals, mode, link.mtu_bytes, link.ip
+            )
         demands = path.agreed_demands(link, framing, transport, session, direction, block_bytes)
-        if demands is None or (way.column.protection and framing is None):
+        if demands is None or (network_path.column.protection and framing is None):
             raise _NoCost("what goes over the wire is unknown")
         bound = bounds.of_cell(
             link,
@@ -229,20 +233,20 @@ def _one(
             block_bytes=block_bytes,
             writes=direction == "write",
         ).bytes_per_s
-    elif not way.column.is_local:
+    elif not network_path.column.is_local:
         raise _NoCost("its link is unknown")
     is_emulated = demand.is_shaped(link) and any(demand.has_emulation(end.known) for end in lists.values())
     works: dict[str, _Work] = {}
     fit_error = 0.0
     for at, (found, known, _) in lists.items():
-        if way.column.is_local and at is WhichEnd.TARGET:
+        if network_path.column.is_local and at is WhichEnd.TARGET:
             continue
         worked = functools.partial(
-            _work, known, at, way, job, direction, demands, depth=depth, is_emulated=is_emulated
+            _work, known, at, network_path, job, direction, demands, depth=depth, is_emulated=is_emulated
         )
         work = worked(keeps_up=False)
         # Only what is protected is counted otherwise where a core keeps up.
-        if way.column.protection and demands is not None and work.ns < demands.busy_ns:
+        if network_path.column.protection and demands is not None and work.ns < demands.busy_ns:
             work = worked(keeps_up=True)
         works["core" if at is WhichEnd.BOTH else f"{at}'s core"] = work
         fit_error = max(fit_error, found.fit.error if found.fit is not None else 0.5)
@@ -307,7 +311,7 @@ class _Work(NamedTuple):
 def _work(
     known: Mapping[Operation, CpuCost],
     at: WhichEnd,
-    way: NetworkPath,
+    network_path: NetworkPath,
     job: Job,
     direction: IoDirection,
     demands: path.Demands | None,
@@ -319,7 +323,7 @@ def _work(
     """``_NoCost`` for what lacks a CPU cost."""
     counts = demand.counts_of(
         at,
-        way.column,
+        network_path.column,
         direction,
         described(job).block_bytes or 1,
         in_flight=depth,
@@ -327,12 +331,12 @@ def _work(
         path=demands,
         is_emulated=is_emulated,
         keeps_up=keeps_up,
-        proposals=way.proposals,
+        proposals=network_path.proposals,
     )
     others = {name: name._replace(direction=OTHER.get(name.direction, "")) for name in counts}
     is_borrowed = any(name not in known and other in known for name, other in others.items())
     counts = {name if name in known else others[name]: count for name, count in counts.items()}
-    own = {*way.column.protection, *map(protections.protocol, way.column.protection)}
+    own = {*network_path.column.protection, *map(protections.protocol, network_path.column.protection)}
     sealing = {name: count for name, count in counts.items() if name.part in own}
     try:
         return _Work(

@@ -14,7 +14,7 @@ import msgspec
 
 from harness.analysis.queueing import mean_value_ns
 from harness.explain.path import Demands
-from harness.explain.waterfall import Reading, parts
+from harness.explain.waterfall import Sample, parts
 from harness.model import ChangeKind, ChangeStep
 
 DEEPEST = 32
@@ -97,7 +97,7 @@ AGAIN = 0.06
 """How far a second measurement may lie from any model: TCP begins slowly, and no two runs are alike."""
 
 
-def forecast(guess: Reading, draws: Sequence[tuple[Reading, Chances]], step: ChangeStep) -> Change | None:
+def forecast(guess: Sample, draws: Sequence[tuple[Sample, Chances]], step: ChangeStep) -> Change | None:
     """The forecast of one step: from the best guess and from what it would be in each draw.
 
     None if it is hardly worth it, or if the lab itself would be what limits: its core handles more packets at
@@ -108,7 +108,7 @@ def forecast(guess: Reading, draws: Sequence[tuple[Reading, Chances]], step: Cha
         step.kind is ChangeKind.RATE and guess.is_bare_emulation and then is LimitingResource.CORE
     ):
         return None
-    drawn = sorted(after(reading, step, chances)[0] for reading, chances in draws) or [time_ns]
+    drawn = sorted(after(sample, step, chances)[0] for sample, chances in draws) or [time_ns]
     outer = round(OUTSIDE * len(drawn))
     path = guess.faster if step.kind is ChangeKind.RATE else guess.path
     return Change(
@@ -123,7 +123,7 @@ def forecast(guess: Reading, draws: Sequence[tuple[Reading, Chances]], step: Cha
     )
 
 
-def deeper(guess: Reading) -> ChangeStep | None:
+def deeper(guess: Sample) -> ChangeStep | None:
     """The smallest power of two beyond which a deeper queue gains almost nothing."""
     depths = [depth for depth in (2, 4, 8, 16, DEEPEST) if depth > guess.depth]
     at = {depth: after(guess, ChangeStep(ChangeKind.DEPTH, depth), LIKELY)[0] for depth in depths}
@@ -133,28 +133,28 @@ def deeper(guess: Reading) -> ChangeStep | None:
     )
 
 
-def after(reading: Reading, step: ChangeStep, chances: Chances) -> tuple[float, LimitingResource]:
+def after(sample: Sample, step: ChangeStep, chances: Chances) -> tuple[float, LimitingResource]:
     """The time per I/O after a step, and what then limits."""
-    found = parts(reading)
-    path = reading.faster if step.kind is ChangeKind.RATE else reading.path
-    depth = int(step.value) if step.kind is ChangeKind.DEPTH else reading.depth
+    found = parts(sample)
+    path = sample.faster if step.kind is ChangeKind.RATE else sample.path
+    depth = int(step.value) if step.kind is ChangeKind.DEPTH else sample.depth
     gained = 0.0
-    core_ns = _core_ns(reading, found, chances)
-    device_ns = None if reading.evidence.is_memory else reading.device_ns
-    if step.kind is ChangeKind.RATE and path is not None and reading.path is not None:
-        gained = reading.path.alone_ns - path.alone_ns
+    core_ns = _core_ns(sample, found, chances)
+    device_ns = None if sample.evidence.is_memory else sample.device_ns
+    if step.kind is ChangeKind.RATE and path is not None and sample.path is not None:
+        gained = sample.path.alone_ns - path.alone_ns
     elif step.kind is ChangeKind.DEVICE and device_ns is not None:
         gained = (1 - step.value) * found.get("device", 0.0)
         device_ns *= step.value
     # With several in flight, what nothing explains is waiting, and most of it for what is full. At depth 1 it
     # takes its part of any time: while TCP's congestion window grows, everything takes longer.
     known_ns = sum(ns for name, ns in found.items() if name != "rest")
-    slower = max(1.0, reading.whole_ns / known_ns) if reading.depth == 1 and known_ns else 1.0
+    slower = max(1.0, sample.whole_ns / known_ns) if sample.depth == 1 and known_ns else 1.0
     # Without the device's own time, what nothing explains may be that, which no other link shortens.
-    alone_ns = known_ns * slower - gained * (1.0 if reading.device_ns is None else slower)
-    if step.kind is ChangeKind.DEPTH and reading.depth == 1 and reading.evidence.is_memory:
-        core_ns += QUEUED * (reading.device_ns or 0.0)
-    core_ns *= _between(WORK.get((step.kind, reading.depth == 1), STEADY), chances.work)
+    alone_ns = known_ns * slower - gained * (1.0 if sample.device_ns is None else slower)
+    if step.kind is ChangeKind.DEPTH and sample.depth == 1 and sample.evidence.is_memory:
+        core_ns += QUEUED * (sample.device_ns or 0.0)
+    core_ns *= _between(WORK.get((step.kind, sample.depth == 1), STEADY), chances.work)
     servers = {LimitingResource.CORE: core_ns}
     if path is not None:
         servers[LimitingResource.LINK] = path.busy_ns
@@ -168,7 +168,7 @@ def after(reading: Reading, step: ChangeStep, chances: Chances) -> tuple[float, 
     bounds = {**servers, LimitingResource.LATENCY_BOUND: alone_ns / depth}
     if path is not None:
         bounds[LimitingResource.WINDOW] = path.window_each_ns * (
-            slower if reading.core_ns is not None else 1.0
+            slower if sample.core_ns is not None else 1.0
         )
     if step.kind is ChangeKind.DEPTH:
         clumps = _between(CLUMPS, chances.clumps)
@@ -195,19 +195,19 @@ def _one_at_a_time(
     )
 
 
-def _core_ns(reading: Reading, found: Mapping[str, float], chances: Chances) -> float:
+def _core_ns(sample: Sample, found: Mapping[str, float], chances: Chances) -> float:
     """How long the busiest core works for one I/O: as measured, else the parts that are its work, and as much
     of what nothing explains as chance will have it."""
-    known = reading.core_ns if reading.work_ns is None else reading.work_ns
+    known = sample.core_ns if sample.work_ns is None else sample.work_ns
     if known is not None:
         return known
     work = found.get("cpu", 0.0) + found.get("crypto", 0.0)
-    if reading.evidence.is_memory:
-        work += reading.device_ns or 0.0
-    return work + (chances.work * max(0.0, found.get("rest", 0.0)) if reading.depth == 1 else 0.0)
+    if sample.evidence.is_memory:
+        work += sample.device_ns or 0.0
+    return work + (chances.work * max(0.0, found.get("rest", 0.0)) if sample.depth == 1 else 0.0)
 
 
-def _how(guess: Reading, step: ChangeStep, then: LimitingResource) -> str:
+def _how(guess: Sample, step: ChangeStep, then: LimitingResource) -> str:
     if step.kind is ChangeKind.DEPTH:
         one_us = sum(ns for name, ns in parts(guess).items() if name != "rest" or guess.depth == 1) / 1000
         return f"the longer of {one_us:.0f} us / {step.value:.0f} and the busiest resource's time"

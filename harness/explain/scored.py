@@ -91,20 +91,35 @@ def text(found: Score) -> str:
     return "\n".join([lines, "", found.measured, *(f"worst: {each}" for each in found.worst)])
 
 
-def outside(found: Score, ends: Ends, ways: Sequence[NetworkPath], jobs: Sequence[Job]) -> list[str]:
+def outside(found: Score, ends: Ends, network_paths: Sequence[NetworkPath], jobs: Sequence[Job]) -> list[str]:
     """What of a prediction nobody has ever measured, as a sentence; none if all was."""
-    parts = [*_outside(found, ends, ways, jobs)]
+    parts = [*_outside(found, ends, network_paths, jobs)]
     if not parts:
         return []
     return [f"outside what was ever scored (harness predict --score): {'; '.join(parts)}."]
 
 
-def _outside(found: Score, ends: Ends, ways: Sequence[NetworkPath], jobs: Sequence[Job]) -> Iterator[str]:
+def _outside(
+    found: Score, ends: Ends, network_paths: Sequence[NetworkPath], jobs: Sequence[Job]
+) -> Iterator[str]:
     asked = {
         "machine": ([each.name for each in (ends.target, ends.initiator) if each], found.cpu_costs),
-        "link": ([way.column.link for way in ways if not way.column.is_local], found.links),
-        "protection": ([name for way in ways for name in way.column.protection], found.protections),
-        "transport": ([way.column.transport for way in ways if way.column.transport], found.transports),
+        "link": (
+            [network_path.column.link for network_path in network_paths if not network_path.column.is_local],
+            found.links,
+        ),
+        "protection": (
+            [name for network_path in network_paths for name in network_path.column.protection],
+            found.protections,
+        ),
+        "transport": (
+            [
+                network_path.column.transport
+                for network_path in network_paths
+                if network_path.column.transport
+            ],
+            found.transports,
+        ),
     }
     for what, (names, known) in asked.items():
         if new := list(dict.fromkeys(name for name in names if name not in known)):

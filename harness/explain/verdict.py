@@ -22,7 +22,7 @@ from harness.explain.headroom import Headroom
 from harness.explain.limits import Limit
 from harness.explain.remedy import Chances, Change
 from harness.explain.span import exact
-from harness.explain.waterfall import Reading
+from harness.explain.waterfall import Sample
 
 NEAR = 0.7
 """The part of the measured time that a bound must reach to explain it. Even a short queue keeps its
@@ -107,7 +107,7 @@ def judge(evidence: Evidence) -> Verdict:
     limit, share = _limit(guess)
     # Where nothing is known but the time, all draws would say so.
     draws = [] if _is_bare(guess) else _draws(evidence)
-    counts = Counter(_limit(reading)[0] for reading in draws)
+    counts = Counter(_limit(sample)[0] for sample in draws)
     # The limits that the draws give, the most frequent first, each with its part of the draws.
     said = [(each, count / DRAWS) for each, count in counts.most_common()] or [(Limit.UNKNOWN, 1.0)]
     first, holds = said[0]
@@ -153,12 +153,12 @@ def is_lab_limited(evidence: Evidence) -> bool:
     return guess is not None and _limit(guess)[0] is Limit.LAB and judge(evidence).is_lab_limited
 
 
-def _is_bare(reading: Reading) -> bool:
-    known = (reading.device_ns, reading.path, reading.above_plain_ns, reading.core_ns)
-    return all(part is None for part in (*known, reading.implementation_ns))
+def _is_bare(sample: Sample) -> bool:
+    known = (sample.device_ns, sample.path, sample.above_plain_ns, sample.core_ns)
+    return all(part is None for part in (*known, sample.implementation_ns))
 
 
-def _of_device(evidence: Evidence, guess: Reading) -> Verdict:
+def _of_device(evidence: Evidence, guess: Sample) -> Verdict:
     whole_ns = round(guess.whole_ns)
     confidence, unsure = _confidence(evidence, Limit.DEVICE, 1.0)
     return Verdict(
@@ -192,25 +192,23 @@ def _of_disturbed(evidence: Evidence, at_most_ns: float) -> Verdict:
     )
 
 
-def _draws(evidence: Evidence) -> list[Reading]:
+def _draws(evidence: Evidence) -> list[Sample]:
     """Draws from the evidence. The generator has a fixed seed, so the verdict is the same every time."""
     random = Random(1)  # noqa: S311
     drawn = (waterfall.draw(evidence, random) for _ in range(DRAWS))
-    return [reading for reading in drawn if reading is not None and reading.time_ns > 0]
+    return [sample for sample in drawn if sample is not None and sample.time_ns > 0]
 
 
-def _either(
-    said: Sequence[tuple[Limit, float]], draws: Sequence[Reading]
-) -> dict[Limit, tuple[float, float]]:
+def _either(said: Sequence[tuple[Limit, float]], draws: Sequence[Sample]) -> dict[Limit, tuple[float, float]]:
     """The two limits of which one holds in ``SURE`` of the draws; empty if there are no such two."""
     first = said[:2]
     if any(limit is Limit.UNKNOWN for limit, _ in first) or sum(part for _, part in first) < SURE:
         return {}
     # At depths above 1, the part of the time for which a limit's work keeps it busy.
-    shares = [_by_limit(waterfall.parts(reading), reading) for reading in draws]
+    shares = [_by_limit(waterfall.parts(sample), sample) for sample in draws]
     found = {}
     for limit in sorted((limit for limit, _ in first), key=list(Limit).index):
-        ordered = sorted(share[limit] / reading.time_ns for share, reading in zip(shares, draws, strict=True))
+        ordered = sorted(share[limit] / sample.time_ns for share, sample in zip(shares, draws, strict=True))
         outer = round((1 - SURE) * len(ordered))
         found[limit] = (ordered[outer], ordered[-1 - outer])
     return found
@@ -220,43 +218,43 @@ _NOTHING = dict.fromkeys(Limit, 0.0)
 _OF_LINK = [limit for limit in Limit if limit.rule.is_of_link]
 
 
-def _by_limit(parts: Mapping[str, float], reading: Reading) -> dict[Limit, float]:
+def _by_limit(parts: Mapping[str, float], sample: Sample) -> dict[Limit, float]:
     """How much of an I/O's time is each limit's, in ns; 0 of those that have none."""
     added = _NOTHING.copy()
     for name, part in parts.items():
-        added[limits.of_part(name, reading)] += part
+        added[limits.of_part(name, sample)] += part
     return added
 
 
-def _limit(reading: Reading) -> tuple[Limit, float]:
+def _limit(sample: Sample) -> tuple[Limit, float]:
     """The limit in one draw, and the part of the time that it explains."""
-    parts = waterfall.parts(reading)
-    if reading.is_alone:
-        return _largest(parts, reading.whole_ns, reading)
-    bounds = _bounds(reading)
-    first = _tightest(reading, bounds)
+    parts = waterfall.parts(sample)
+    if sample.is_alone:
+        return _largest(parts, sample.whole_ns, sample)
+    bounds = _bounds(sample)
+    first = _tightest(sample, bounds)
     if first is None:
         return Limit.UNKNOWN, 0.0
-    share = min(1.0, bounds[first] / reading.time_ns)
+    share = min(1.0, bounds[first] / sample.time_ns)
     if first == LATENCY_BOUND:
         known = {name: part for name, part in parts.items() if name != "rest"}
-        return _largest(known, sum(known.values()), reading)[0], share
+        return _largest(known, sum(known.values()), sample)[0], share
     if first == CORE:
-        secret = reading.crypto_ns or 0.0
-        return limits.of_part("crypto" if secret > bounds[CORE] - secret else "cpu", reading), share
-    return limits.of_part("device", reading) if first == "device" else limits.BOUNDS[first], share
+        secret = sample.crypto_ns or 0.0
+        return limits.of_part("crypto" if secret > bounds[CORE] - secret else "cpu", sample), share
+    return limits.of_part("device", sample) if first == "device" else limits.BOUNDS[first], share
 
 
-def _largest(parts: Mapping[str, float], whole_ns: float, reading: Reading) -> tuple[Limit, float]:
+def _largest(parts: Mapping[str, float], whole_ns: float, sample: Sample) -> tuple[Limit, float]:
     """The limit with the largest sum of parts; the lab only if it takes longer than all of the link."""
-    added = _by_limit(parts, reading)
+    added = _by_limit(parts, sample)
     if added[Limit.UNKNOWN] < (1 - IMPOSSIBLE) * whole_ns:
         return Limit.UNKNOWN, 0.0
     if added[Limit.LAB] <= sum(added[limit] for limit in _OF_LINK):
         added.pop(Limit.LAB, None)
     limit = max(added, key=added.__getitem__)
     share = added[limit] / whole_ns
-    return (Limit.UNKNOWN, 0.0) if _may_overlap(reading.evidence) and share < NEAR else (limit, share)
+    return (Limit.UNKNOWN, 0.0) if _may_overlap(sample.evidence) and share < NEAR else (limit, share)
 
 
 def _may_overlap(evidence: Evidence) -> bool:
@@ -265,34 +263,34 @@ def _may_overlap(evidence: Evidence) -> bool:
     return evidence.is_one_end and not (evidence.is_random and evidence.direction == "read")
 
 
-def _bounds(reading: Reading) -> dict[str, float]:
+def _bounds(sample: Sample) -> dict[str, float]:
     """The least time per I/O that each resource allows, as far as known; none of one I/O alone."""
-    if reading.is_alone:
+    if sample.is_alone:
         return {}
-    bounds = limits.bounds(reading)
-    if reading.core_ns is not None:
-        bounds[CORE] = reading.core_ns
-    elif max(reading.above_plain_ns or 0.0, reading.implementation_ns or 0.0) > reading.time_ns / 2:
+    bounds = limits.bounds(sample)
+    if sample.core_ns is not None:
+        bounds[CORE] = sample.core_ns
+    elif max(sample.above_plain_ns or 0.0, sample.implementation_ns or 0.0) > sample.time_ns / 2:
         # What IPsec adds beyond its bytes is processor work, and so is what the twin does not take. If that
         # is most of the cell, the processors are full.
-        bounds[CORE] = reading.time_ns
-    if reading.depth > 1 and reading.path is not None and reading.device_alone_ns is not None:
-        known = (part for name, part in waterfall.parts(reading).items() if name != "rest")
-        bounds[LATENCY_BOUND] = sum(known) / reading.depth
+        bounds[CORE] = sample.time_ns
+    if sample.depth > 1 and sample.path is not None and sample.device_alone_ns is not None:
+        known = (part for name, part in waterfall.parts(sample).items() if name != "rest")
+        bounds[LATENCY_BOUND] = sum(known) / sample.depth
     return bounds
 
 
-def _tightest(reading: Reading, bounds: Mapping[str, float]) -> str | None:
+def _tightest(sample: Sample, bounds: Mapping[str, float]) -> str | None:
     """The bound that limits; None if none comes near what was measured, or one is above it."""
     if not bounds:
         return None
     first = max(bounds, key=bounds.__getitem__)
-    return first if NEAR <= bounds[first] / reading.time_ns <= IMPOSSIBLE else None
+    return first if NEAR <= bounds[first] / sample.time_ns <= IMPOSSIBLE else None
 
 
 def _unexplained(
     evidence: Evidence,
-    guess: Reading,
+    guess: Sample,
     bounds: Mapping[str, float],
     said: Sequence[tuple[Limit, float]],
     either: Mapping[Limit, tuple[float, float]],
@@ -390,7 +388,7 @@ def _confidence(evidence: Evidence, limit: Limit, share: float) -> tuple[Confide
     return (Confidence.HIGH, "") if limit.rule.is_sure(evidence) else (Confidence.MEDIUM, limit.rule.unsure)
 
 
-def _change(guess: Reading, draws: Sequence[Reading], limit: Limit) -> Change | None:
+def _change(guess: Sample, draws: Sequence[Sample], limit: Limit) -> Change | None:
     """What would help, if it can be made and forecast: a processor twice as fast, or no headers, cannot be
     made; what a faster cipher gives was forecast as up to 1.4 times too little."""
     step = limit.rule.change(guess)

@@ -4,7 +4,7 @@ At depth 1 an I/O pays for everything in sequence, so the parts are those of its
 I/O is in flight for depth times the time between two completions (Little's law, L = X W). The parts are then
 those of that longer time, each service once, and the remainder is waiting.
 
-Everything is computed from plain figures (``Reading``): once from the best guesses, and once for each draw
+Everything is computed from plain figures (``Sample``): once from the best guesses, and once for each draw
 from between the bounds. So where two parts depend on the same measurement, its uncertainty is not counted
 twice.
 """
@@ -29,7 +29,7 @@ PARTS = ("device", *OF_PATH, "lost_packets", "emulation", "crypto", "cpu", "queu
 At = Callable[[Span], float]
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """One possible reading of the evidence on a cell, in ns per I/O. None means unknown.
 
     ``device_alone_ns`` is the device's time for a single I/O. ``above_plain_ns`` is the cell's processor time
@@ -73,12 +73,12 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
         return self.time_ns * self.depth
 
 
-def best_guess(evidence: Evidence) -> Reading | None:
+def best_guess(evidence: Evidence) -> Sample | None:
     """The middle of all bounds; None if the cell has no time, or if its depth is unknown."""
     return _reading(evidence, lambda found: found.mid, model=1.0, split=0.5, waited=0.0)
 
 
-def draw(evidence: Evidence, random: Random) -> Reading | None:
+def draw(evidence: Evidence, random: Random) -> Sample | None:
     """A reading with every figure anywhere between its bounds (propagation of distributions, JCGM
     101:2008)."""
     return _reading(
@@ -90,7 +90,7 @@ def draw(evidence: Evidence, random: Random) -> Reading | None:
     )
 
 
-def _reading(evidence: Evidence, at: At, *, model: float, split: float, waited: float) -> Reading | None:
+def _reading(evidence: Evidence, at: At, *, model: float, split: float, waited: float) -> Sample | None:
     if evidence.time_ns is None or evidence.depth is None:
         return None
     time_ns, depth = at(evidence.time_ns), evidence.depth
@@ -112,7 +112,7 @@ def _reading(evidence: Evidence, at: At, *, model: float, split: float, waited: 
         least, most = _crypto(evidence, evidence.plain, time_ns, busy, cipher, at)
         least = min(max(0.0, least), above)
         secret = least + split * (min(max(least, most), above) - least)
-    return Reading(
+    return Sample(
         evidence=evidence,
         depth=depth,
         time_ns=time_ns,
@@ -187,7 +187,7 @@ def _step(evidence: Evidence, below: Baselines, time_ns: float, busy: float | No
     return time_ns - at(below.time_ns) - (framing_ns - below.framing_ns)
 
 
-def parts(reading: Reading) -> dict[str, float]:
+def parts(sample: Sample) -> dict[str, float]:
     """The parts of ``reading.whole_ns``, in ns; unknown ones are left out.
 
     ``lost_packets`` and ``emulation`` are no more than the link, the device and crypto leave. ``cpu`` is the
@@ -195,43 +195,43 @@ def parts(reading: Reading) -> dict[str, float]:
     explains. It is below zero if the others add up to more than was measured.
     """
     found: dict[str, float] = {}
-    if reading.device_alone_ns is not None:
-        found["device"] = reading.device_alone_ns
-    for name in OF_PATH if reading.path is not None else ():
-        if (value := getattr(reading.path, f"{name}_ns")) > 0:
+    if sample.device_alone_ns is not None:
+        found["device"] = sample.device_alone_ns
+    for name in OF_PATH if sample.path is not None else ():
+        if (value := getattr(sample.path, f"{name}_ns")) > 0:
             found[name] = value
-    if reading.crypto_ns:
-        found["crypto"] = reading.crypto_ns
-    left = reading.whole_ns - sum(found.values())
-    if reading.lost_packets_ns:
-        found["lost_packets"] = min(reading.lost_packets_ns, max(0.0, left))
+    if sample.crypto_ns:
+        found["crypto"] = sample.crypto_ns
+    left = sample.whole_ns - sum(found.values())
+    if sample.lost_packets_ns:
+        found["lost_packets"] = min(sample.lost_packets_ns, max(0.0, left))
         left -= found["lost_packets"]
-    if reading.emulation_ns:
+    if sample.emulation_ns:
         # Before the processors' part: a core that is woken to send what netem held back counts as busy.
-        found["emulation"] = min(reading.emulation_ns, max(0.0, left))
+        found["emulation"] = min(sample.emulation_ns, max(0.0, left))
         left -= found["emulation"]
     # In a cell with IPsec, the time beyond its bytes is processor work in any case.
     work = next(
-        (n for n in (reading.core_ns, reading.implementation_ns, reading.above_plain_ns) if n is not None),
+        (n for n in (sample.core_ns, sample.implementation_ns, sample.above_plain_ns) if n is not None),
         None,
     )
     if work is not None:
-        secret = reading.crypto_ns or 0.0
-        if reading.core_ns is not None:
+        secret = sample.crypto_ns or 0.0
+        if sample.core_ns is not None:
             # The part of the cipher's work that nothing waits for still keeps the core busy.
-            secret = max(secret, reading.cipher_ns or 0.0)
+            secret = max(secret, sample.cipher_ns or 0.0)
         work = max(0.0, work - secret)
-        found["cpu"] = min(work, max(0.0, left)) if reading.depth == 1 else work
+        found["cpu"] = min(work, max(0.0, left)) if sample.depth == 1 else work
     found["rest"] = left - found.get("cpu", 0.0)
     return found
 
 
-def in_ns(reading: Reading, *, saturated: bool = False) -> dict[str, int]:
+def in_ns(sample: Sample, *, saturated: bool = False) -> dict[str, int]:
     """The parts in whole ns; ``rest`` takes the rounding error, so that they add up to the whole.
 
     ``saturated``: a resource is known to be full, so the remainder is waiting for it, ``queue``.
     """
-    found = parts(reading)
+    found = parts(sample)
     named = {name: round(found[name]) for name in PARTS if name in found and name != "rest"}
-    left = round(reading.whole_ns) - sum(named.values())
+    left = round(sample.whole_ns) - sum(named.values())
     return {**named, "queue": left, "rest": 0} if saturated else {**named, "rest": left}

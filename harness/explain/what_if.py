@@ -267,11 +267,11 @@ class Matrix:
     def __init__(
         self,
         ends: Ends,
-        ways: Sequence[NetworkPath],
+        network_paths: Sequence[NetworkPath],
         jobs: Sequence[Job],
         rates: Mapping[tuple[str, str], float],
     ) -> None:
-        self._ends, self._ways, self._jobs = ends, ways, jobs
+        self._ends, self._ways, self._jobs = ends, network_paths, jobs
         lists = [ends.target, *([ends.initiator] if ends.initiator is not None else [])]
         self._found: dict[tuple[FasterPart | None, Variant], list[Predicted]] = {}
         self.base = self.predicted()
@@ -285,13 +285,16 @@ class Matrix:
     def predicted(self, change: FasterPart | None = None, variant: Variant = AS_IT_IS) -> list[Predicted]:
         """All cells after a change, column by column."""
         if (change, variant) not in self._found:
-            target, initiator, ways = self._ends.target, self._ends.initiator, self._ways
+            target, initiator, network_paths = self._ends.target, self._ends.initiator, self._ways
             target, initiator = variant.of(target), initiator and variant.of(initiator)
             if change is not None:
                 target, initiator = with_costs(target, change), initiator and with_costs(initiator, change)
-                ways = [msgspec.structs.replace(way, link=_linked(way.link, change)) for way in ways]
+                network_paths = [
+                    msgspec.structs.replace(network_path, link=_linked(network_path.link, change))
+                    for network_path in network_paths
+                ]
             ends = Ends(target=target, initiator=initiator)
-            self._found[change, variant] = predict(ends, ways, self._jobs, further=variant.further)
+            self._found[change, variant] = predict(ends, network_paths, self._jobs, further=variant.further)
         return self._found[change, variant]
 
     def gains(self, change: FasterPart) -> list[Gain | None]:
@@ -319,7 +322,7 @@ def of_run(found: Measured, text: str) -> PrintedWhatIf:
     costs. UsageError if they have none."""
     ends = Ends(target=demand.costs_of(found, ", ".join(found.runs)))
     plan = demand.joined([*found.plans.values()])
-    measured, ways, left_out, unknown = {}, [], [], []
+    measured, network_paths, left_out, unknown = {}, [], [], []
     for column in dict.fromkeys(record.column for record in found.records):
         link = link_of(column, plan, found)
         if column.initiators > 1 or plan.has_radio(link):
@@ -327,7 +330,7 @@ def of_run(found: Measured, text: str) -> PrintedWhatIf:
             continue
         if link is not None and link.interface is not None and link.rate_bit_s is None:
             unknown.append(column.label)
-        ways.append(NetworkPath(column=column, link=link, proposals=plan.proposals))
+        network_paths.append(NetworkPath(column=column, link=link, proposals=plan.proposals))
         of_column = [record for record in found.records if record.column == column]
         for name in dict.fromkeys(record.workload.name for record in of_column):
             own = [record for record in of_column if record.workload.name == name]
@@ -336,7 +339,7 @@ def of_run(found: Measured, text: str) -> PrintedWhatIf:
                 measured[column.label, name] = MeasuredCell(
                     mb_s=mb_s, is_disturbed=not disturbance.quiet(own)
                 )
-    made = worked_out(ends, ways, plan.jobs, text, measured=measured)
+    made = worked_out(ends, network_paths, plan.jobs, text, measured=measured)
     off = [
         f"{cell.name} {cell.workload}"
         for cell in made.cells
@@ -367,7 +370,7 @@ def link_of(column: Column, plan: Plan, found: Measured) -> LinkProfile | None:
 
 def worked_out(
     ends: Ends,
-    ways: Sequence[NetworkPath],
+    network_paths: Sequence[NetworkPath],
     jobs: Sequence[Job],
     text: str,
     *,
@@ -376,7 +379,7 @@ def worked_out(
     """What the changes of ``text`` give (``parse``), of all cells or of those that were measured. UsageError
     for others, and if no cell has a prediction."""
     rates = {place: cell.mb_s for place, cell in (measured or {}).items()}
-    changes, matrix = parse(text, ends), Matrix(ends, ways, jobs, rates)
+    changes, matrix = parse(text, ends), Matrix(ends, network_paths, jobs, rates)
     if not any(each.mb_s for each in matrix.base):
         why = "; ".join(dict.fromkeys(each.why_not for each in matrix.base))
         raise UsageError(

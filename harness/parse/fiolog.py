@@ -19,7 +19,7 @@ from harness.model.errors import UsageError
 from harness.model.units import LARGEST, shown
 
 
-class Sample(msgspec.Struct, frozen=True):
+class LogSample(msgspec.Struct, frozen=True):
     """Bandwidth since the previous sample (the first: since the start); ``end_ns`` counts from the start."""
 
     end_ns: int
@@ -40,7 +40,7 @@ def jobs(job: str) -> int:
     return int(match[1]) if match else 1
 
 
-def bandwidth(text: str, interval_ms: int, jobs: int = 1) -> list[Sample]:
+def bandwidth(text: str, interval_ms: int, jobs: int = 1) -> list[LogSample]:
     """The samples of a log that was made with ``log_avg_msec=interval_ms``, all directions of ``jobs`` jobs
     together. If the log has more blocks than jobs, those of earlier measurements are left out.
 
@@ -76,4 +76,4 @@ def bandwidth(text: str, interval_ms: int, jobs: int = 1) -> list[Sample]:
         else:
             ends.append(time_ms)
             sums.append(kib_s)
-    return [Sample(1_000_000 * end_ms, 1024.0 * kib_s) for end_ms, kib_s in zip(ends, sums, strict=True)]
+    return [LogSample(1_000_000 * end_ms, 1024.0 * kib_s) for end_ms, kib_s in zip(ends, sums, strict=True)]

@@ -60,7 +60,7 @@ def make_plan(request: CpuCostRequest) -> Plan:
     return made
 
 
-def ways(request: RunRequest) -> tuple[list[NetworkPath], tuple[Job, ...], list[str]]:
+def network_paths(request: RunRequest) -> tuple[list[NetworkPath], tuple[Job, ...], list[str]]:
     """The columns of a matrix of the lab, its workloads, and notes on these. UsageError as for any run."""
     notes: list[str] = []
     jobs = plan.picked(load_jobs(request.profile, notes)[1], request.workloads)

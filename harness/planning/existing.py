@@ -33,7 +33,7 @@ from harness.testbeds import portals
 
 ZONES = frozenset(("zonemode", "zonerange", "zonesize", "zoneskip"))
 
-Ways = tuple[tuple[Column, ...], dict[str, LinkProfile], dict[str, Proposal]]
+PlannedPaths = tuple[tuple[Column, ...], dict[str, LinkProfile], dict[str, Proposal]]
 """Columns with their links and proposals."""
 
 
@@ -52,14 +52,14 @@ class Existing:
     def black_box(self) -> BlackBoxTarget | None:
         return self.unit.portal if self.unit is not None else None
 
-    def pre_existing(self, ways: Ways, notes: list[str]) -> Ways:
-        """The ways to a portal with what is known of them, and what protects them; the one column of a
-        volume; other ways as they are."""
+    def pre_existing(self, paths: PlannedPaths, notes: list[str]) -> PlannedPaths:
+        """The paths to a portal with what is known of them, and what protects them; the one column of a
+        volume; other paths as they are."""
         if self.volume is not None:
             return (self.volume.column,), {}, {}
         if self.unit is None:
-            return ways
-        columns, links, _ = ways
+            return paths
+        columns, links, _ = paths
         where, iface, rate_bit_s = self.unit.portal.typed, self.unit.iface, self.unit.rate_bit_s
         titled = {
             name: msgspec.structs.replace(
@@ -266,11 +266,11 @@ def _pre_existing(
         name: (link.portal or "", link.interface or "") for name, link in links.items() if name in wanted
     }
     initiator = (request.initiators or (LOCAL,))[0]
-    ways = portals.ways(initiator, asked, portal.port, swanctl=portal.swanctl) if asked else {}
-    steps = [step.found for way in ways.values() for step in way.steps]
-    for name, way in ways.items():
-        if not way.steps:
-            notes.append("; ".join([f"{name}: nothing was found that protects this way", *way.notes]))
+    paths = portals.protections(initiator, asked, portal.port, swanctl=portal.swanctl) if asked else {}
+    steps = [step.found for found in paths.values() for step in found.steps]
+    for name, found in paths.items():
+        if not found.steps:
+            notes.append("; ".join([f"{name}: nothing was found that protects this path", *found.notes]))
     modes = {found.agreed["mode"] for found in steps if found.proposal is not None}
     if len(modes) > 1:
         raise UsageError(
@@ -279,7 +279,10 @@ def _pre_existing(
         )
     mode = IpsecMode(next(iter(modes), request.ipsec_mode))
     of_each = [
-        (column, ways[column.link].names if column.link in ways and column.protection else column.protection)
+        (
+            column,
+            paths[column.link].names if column.link in paths and column.protection else column.protection,
+        )
         for column in columns
     ]
     made = (msgspec.structs.replace(column, protection=names, mode=mode) for column, names in of_each)

@@ -50,14 +50,14 @@ def charged(plan: Plan, found: CpuCosts) -> Plan:
         )
     simulated_cpu_costs = {
         column.label: {
-            f"{at} {job.name}": _charges(plan, column, at, found, job) for at in lists for job in plan.jobs
+            f"{at} {job.name}": _costs_of(plan, column, at, found, job) for at in lists for job in plan.jobs
         }
         for column in plan.columns
     }
     return msgspec.structs.replace(plan, simulated_cpu_costs=simulated_cpu_costs)
 
 
-def _charges(plan: Plan, column: Column, at: WhichEnd, of: CpuCosts, job: Job) -> SimulatedCpuCosts:
+def _costs_of(plan: Plan, column: Column, at: WhichEnd, of: CpuCosts, job: Job) -> SimulatedCpuCosts:
     if column.is_local and at is WhichEnd.TARGET:
         at = WhichEnd.INITIATOR  # where several kernels are, the disk itself is measured there
     known, link, transport = of.at(at), plan.links.get(column.link), column.transport

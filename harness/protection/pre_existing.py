@@ -77,7 +77,7 @@ class FoundProtection:
         return tuple(step.found.name for step in self.steps)
 
 
-def way_to(host: Host, address: str, port: int, interface: str = "") -> FoundProtection:
+def protection_to(host: Host, address: str, port: int, interface: str = "") -> FoundProtection:
     """What protects TCP to a portal, by an interface if one is named. RequirementError if no route leads
     there; CommandFailed if what protects it cannot be read."""
     devices = {device.name: device for device in interfaces.read_interfaces(host)}

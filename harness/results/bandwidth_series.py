@@ -19,7 +19,7 @@ from harness.model import Record
 from harness.model.errors import HarnessError
 from harness.parse import fiolog
 from harness.parse.files import read_bytes
-from harness.parse.fiolog import Sample
+from harness.parse.fiolog import LogSample
 from harness.results import store
 
 LOG = "bw.log"
@@ -72,7 +72,7 @@ class BandwidthSeries(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def parts(samples: Sequence[Sample], count: int, until_s: float) -> list[float]:
+def parts(samples: Sequence[LogSample], count: int, until_s: float) -> list[float]:
     """Mean bandwidth in each of ``count`` equal parts of the time from the start, in bytes/s.
 
     fio's intervals vary with how busy the machine was, so the parts are cut out of their running sum.
@@ -94,7 +94,7 @@ def parts(samples: Sequence[Sample], count: int, until_s: float) -> list[float]:
     return [(after - before) * count / until_s for before, after in itertools.pairwise(edges)]
 
 
-def doubts(samples: Sequence[Sample]) -> tuple[str, ...]:
+def doubts(samples: Sequence[LogSample]) -> tuple[str, ...]:
     """``NOT_STEADY`` or ``WARMING_UP``; empty for a measurement that is too short to tell (5 s)."""
     rounds = _rounds(samples)
     if not any(rounds) or _state(samples).attained:
@@ -125,7 +125,8 @@ def of_cell(records: Iterable[Record], folders: Mapping[str, Path]) -> Bandwidth
     curves = [parts(samples, count, together_s) for _, samples in found]
     at_once = list(zip(*curves, strict=True))
     median = [
-        Sample(round(1e9 * together_s * n / count), stats.median(rates)) for n, rates in enumerate(at_once, 1)
+        LogSample(round(1e9 * together_s * n / count), stats.median(rates))
+        for n, rates in enumerate(at_once, 1)
     ]
     rounds = _rounds(median)
     settled = steady_state.settled_after(rounds)
@@ -141,7 +142,7 @@ def of_cell(records: Iterable[Record], folders: Mapping[str, Path]) -> Bandwidth
     )
 
 
-def _rounds(samples: Sequence[Sample]) -> list[float]:
+def _rounds(samples: Sequence[LogSample]) -> list[float]:
     """Rounds of ``ROUND_S`` or a little more; none if there are too few of them, or too few samples."""
     end_s = samples[-1].end_ns / 1e9 if samples else 0.0
     # fio's last interval ends a moment before the time that it was given.
@@ -149,11 +150,11 @@ def _rounds(samples: Sequence[Sample]) -> list[float]:
     return parts(samples, count, end_s) if count >= steady_state.WINDOW else []
 
 
-def _state(samples: Sequence[Sample]) -> SteadyState:
+def _state(samples: Sequence[LogSample]) -> SteadyState:
     return steady_state.assess(parts(samples, steady_state.WINDOW, samples[-1].end_ns / 1e9))
 
 
-def _of(record: Record, folders: Mapping[str, Path]) -> tuple[int, list[Sample]] | None:
+def _of(record: Record, folders: Mapping[str, Path]) -> tuple[int, list[LogSample]] | None:
     """Interval in ms and samples; None without a valid log: then only the picture is missing."""
     log = store.raw_file(record, folders, LOG)
     job = store.raw_file(record, folders, "job.fio")
@@ -167,7 +168,7 @@ def _of(record: Record, folders: Mapping[str, Path]) -> tuple[int, list[Sample]]
     return (interval_ms, samples) if samples and samples[-1].end_ns else None
 
 
-def of_log(log: str, job: str) -> tuple[int, list[Sample]]:
+def of_log(log: str, job: str) -> tuple[int, list[LogSample]]:
     """Interval in ms and samples of the last measurement in a log, by its job file; UsageError as
     ``fiolog``."""
     interval_ms = fiolog.interval_ms(job)

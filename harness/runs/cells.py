@@ -77,7 +77,7 @@ FIO_GRACE_S = 30.0
 HARDWARE = ("initiator_hardware", "target_hardware")
 """The environment's keys for what real interfaces report about themselves."""
 
-CHARGES = Path("/sys/module/charge/parameters/prices")
+SIMULATED_CPU_COSTS = Path("/sys/module/charge/parameters/prices")
 """Of kernels with ``charge.patch``: what each operation takes, for virtual time with simulated CPU costs."""
 
 FILLING = "filling what is overwritten"
@@ -698,13 +698,13 @@ class CellComposer(Composer):
                     or ("none",)
                 )
                 try:
-                    host.write_secret(CHARGES, ",".join(map(str, costs)))
+                    host.write_secret(SIMULATED_CPU_COSTS, ",".join(map(str, costs)))
                 except (CommandFailed, OSError) as error:
                     raise RequirementError(
-                        f"expected {CHARGES} for {column.label} in the {host.name}'s kernel: {error}",
+                        f"expected {SIMULATED_CPU_COSTS} in the {host.name}'s kernel: {error}",
                         hint="plan it anew, with --cpu-costs and without --lab-kernel",
                     ) from error
-                stack.callback(host.write_secret, CHARGES, ",".join("0" * len(costs)))
+                stack.callback(host.write_secret, SIMULATED_CPU_COSTS, ",".join("0" * len(costs)))
             try:
                 yield
             except HostLost:

@@ -174,9 +174,11 @@ class Columns:
                     log=self.folder / f"ike-{host.name}.log",
                 )
             )
-        way = pre_existing.way_to(path.initiator, path.target_address, path.port, path.initiator_iface)
-        if way.names != column.protection or None in (step.below for step in way.steps):
-            found = "; ".join(["+".join(way.names) or PROTECTION_OFF, *way.notes])
+        protection = pre_existing.protection_to(
+            path.initiator, path.target_address, path.port, path.initiator_iface
+        )
+        if protection.names != column.protection or None in (step.below for step in protection.steps):
+            found = "; ".join(["+".join(protection.names) or PROTECTION_OFF, *protection.notes])
             raise CommandFailed(
                 f"expected {'+'.join(column.protection)} on the way to {path.target_address}, as it was when "
                 f"the run was planned, found {found}",
@@ -184,7 +186,7 @@ class Columns:
             )
         watched: list[proof.CapturedLayer] = []
         within = path
-        for step in reversed(way.steps):
+        for step in reversed(protection.steps):
             folder = raw / step.found.name if watched else raw
             folder.mkdir(exist_ok=True)
             below = step.path_below(within)
@@ -212,7 +214,7 @@ class Columns:
             link=within,
             path=path,
             watched=tuple(watched),
-            agreed={step.found.name: step.found.agreed for step in way.steps},
+            agreed={step.found.name: step.found.agreed for step in protection.steps},
         )
 
     def _calibrate(self, name: str, link: links.LinkPath) -> None:

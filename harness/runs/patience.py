@@ -31,9 +31,9 @@ class Patience:
             began_s = time.monotonic()
             with self._watch() as watching:
                 time.sleep(LOOK_S)
-            is_calm = disturbance.is_calm(watching.taken())
+            is_idle = disturbance.is_idle(watching.taken())
             self._left_s -= time.monotonic() - began_s
-            if is_calm:
+            if is_idle:
                 return True
             if not is_reported:
                 most_s = max(0.0, self._left_s)

@@ -168,7 +168,9 @@ def findings(asked: PortalAddress, **meant: Any) -> Iterator[Finding]:
     try:
         found = look(asked, **meant)
         portal = found.portal
-        (way,) = ways(meant["initiator"], {"portal": (portal.address, found.iface)}, portal.port).values()
+        (protection,) = protections(
+            meant["initiator"], {"portal": (portal.address, found.iface)}, portal.port
+        ).values()
     except HarnessError as error:
         yield Finding("portal", doctor.MISSING, error.message, error.hint or "")
         return
@@ -176,8 +178,8 @@ def findings(asked: PortalAddress, **meant: Any) -> Iterator[Finding]:
     text = f"LUN {portal.lun} of {portal.name}: {found.title}; logged in {login}, and out again"
     yield Finding("portal", doctor.OK, text, tried=True)
     at = addresses.at_port(portal.address, portal.port)
-    text = f"{' + '.join(way.names) or 'nothing'} protects the way to {at}, by {found.iface}"
-    yield Finding("portal", doctor.NOTE, "; ".join((text, *way.notes)))
+    text = f"{' + '.join(protection.names) or 'nothing'} protects the path to {at}, by {found.iface}"
+    yield Finding("portal", doctor.NOTE, "; ".join((text, *protection.notes)))
 
 
 @contextlib.contextmanager
@@ -190,9 +192,9 @@ def _connected(
         yield
         return
     for address, port, iface in ends:
-        if _has_ipsec(pre_existing.way_to(host, address, port, iface)):
+        if _has_ipsec(pre_existing.protection_to(host, address, port, iface)):
             raise RequirementError(
-                f"IPsec protects the way to {addresses.at_port(address, port)} already",
+                f"IPsec protects the path to {addresses.at_port(address, port)} already",
                 hint="measure that with --protect pre-existing, or take it down first",
             )
     place, log = PRIVATE / "ike-look", folder / "ike.log"
@@ -201,11 +203,11 @@ def _connected(
         yield
 
 
-def _has_ipsec(way: FoundProtection) -> bool:
-    return any(step.found.proposal is not None for step in way.steps)
+def _has_ipsec(protection: FoundProtection) -> bool:
+    return any(step.found.proposal is not None for step in protection.steps)
 
 
-def ways(
+def protections(
     initiator: str, links: Mapping[str, tuple[str, str]], port: int, *, swanctl: str = ""
 ) -> dict[str, FoundProtection]:
     """What protects the way of each link to a portal, by the link's name; of each the portal's address, and
@@ -215,20 +217,20 @@ def ways(
     """
     ends = [(address, port, iface) for address, iface in links.values()]
     with _reached(initiator, "--portal") as (host, folder), _connected(host, folder, swanctl, ends):
-        found = {name: pre_existing.way_to(host, *end) for name, end in zip(links, ends, strict=True)}
-    for name, way in found.items():
-        if swanctl and not _has_ipsec(way):
+        found = {name: pre_existing.protection_to(host, *end) for name, end in zip(links, ends, strict=True)}
+    for name, protection in found.items():
+        if swanctl and not _has_ipsec(protection):
             at = addresses.at_port(links[name][0], port)
             raise RequirementError(
                 "; ".join(
                     [
                         f"link {name}: {swanctl} comes up, but its traffic selectors do not cover {at}",
-                        *way.notes,
+                        *protection.notes,
                     ]
                 ),
                 hint="its local_ts and remote_ts have to, for TCP from this machine's address on that link",
             )
-        if blind := [step.found.name for step in way.steps if step.below is None]:
+        if blind := [step.found.name for step in protection.steps if step.below is None]:
             raise RequirementError(
                 f"link {name}: by which interface {' and '.join(blind)} sends is not known, so it cannot be "
                 "watched",

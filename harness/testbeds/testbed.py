@@ -90,13 +90,13 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
     pulse = Pulse(folder) if plan.setting.is_virtual else None
     starting: contextlib.AbstractContextManager[Process]
     if plan.capabilities.boots_kernels:
-        kept, reason = _persistent_lab(plan, folder, journal_folder)
+        lab_state, reason = _persistent_lab(plan, folder, journal_folder)
         if reason:
             yield Phase(f"booting a lab for this run: the persistent one cannot be used, because {reason}")
         starting = (
             _in_lab(plan, folder, console, journal)
-            if kept is None
-            else _in_persistent_lab(kept, folder, journal_folder)
+            if lab_state is None
+            else _in_persistent_lab(lab_state, folder, journal_folder)
         )
     else:
         starting = _unwinding(plan, folder, console, journal_folder)
@@ -208,7 +208,7 @@ def _persistent_lab(plan: Plan, folder: Path, state: Path) -> tuple[persistent.L
     No reason if none is up.
     """
     try:
-        if (kept := persistent.ask(state, is_waiting=False)) is None:
+        if (lab_state := persistent.ask(state, is_waiting=False)) is None:
             return None, ""
         if plan.setting.is_virtual:
             return None, "time is real"
@@ -216,23 +216,25 @@ def _persistent_lab(plan: Plan, folder: Path, state: Path) -> tuple[persistent.L
             return None, "there is only one kernel"
         name = plan.setting.lab_kernel or LabKernel.DEBIAN
         needs = persistent.terms(name, _kernel(plan), room_bytes(plan), folder.parent)
-        if (reason := persistent.why_not(kept.terms, needs)) is not None:
+        if (reason := persistent.why_not(lab_state.terms, needs)) is not None:
             return None, reason
-        kept = persistent.ask(state)
+        lab_state = persistent.ask(state)
     except TestbedError as error:
         return None, f"nothing is heard: {error.message}"
-    if kept is not None and kept.fault:
-        return None, f"there is no kernel: {kept.fault}"
-    return kept, ""
+    if lab_state is not None and lab_state.fault:
+        return None, f"there is no kernel: {lab_state.fault}"
+    return lab_state, ""
 
 
 @contextlib.contextmanager
-def _in_persistent_lab(kept: persistent.LabState, folder: Path, journal_folder: Path) -> Iterator[Process]:
+def _in_persistent_lab(
+    lab_state: persistent.LabState, folder: Path, journal_folder: Path
+) -> Iterator[Process]:
     """Its daemon has the journal."""
-    found = {"up_s": round(kept.up_s, 1), "runs_before": kept.runs}
-    with persistent.run(journal_folder, folder, kept) as run:
+    found = {"up_s": round(lab_state.up_s, 1), "runs_before": lab_state.runs}
+    with persistent.run(journal_folder, folder, lab_state) as run:
         _note_machine(RunFolder(folder), {"persistent_lab": found, TOOLS: _tools()})
-        with interference.looking(folder, kept.pid):
+        with interference.looking(folder, lab_state.pid):
             yield run
 
 

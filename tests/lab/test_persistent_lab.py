@@ -63,8 +63,8 @@ def facts(run: Measured) -> Any:
 
 
 def test_two_runs_share_a_lab_and_nothing_is_left(results: Path) -> None:
-    kept = up()
-    processes = {kept.pid: descendants(os.getpid()).get(kept.pid, "")} | descendants(kept.pid)
+    lab_state = up()
+    processes = {lab_state.pid: descendants(os.getpid()).get(lab_state.pid, "")} | descendants(lab_state.pid)
     assert len(processes) > 2
     runs = [run_in(results, "first"), run_in(results, "second")]
     watched = []

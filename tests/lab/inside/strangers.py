@@ -171,7 +171,7 @@ def doctored() -> None:
     """What doctor says of a portal is what a run then finds, and it leaves nothing."""
     portal = ("doctor", f"--portal={PORTAL}")
     make("doctored")
-    found = (f"LUN 0 of {IQN}: 64 MiB", f"nothing protects the way to {PORTAL}:3260")
+    found = (f"LUN 0 of {IQN}: 64 MiB", f"nothing protects the path to {PORTAL}:3260")
     with unchanged("doctor"):
         harness(*portal, says=(*found, f"ready: harness run --portal {PORTAL}"))
         nobody = ("nobody answers at 192.0.2.3", "are not ready")

@@ -90,7 +90,7 @@ def refusals() -> None:
     refused("another port", f"its traffic selectors do not cover {NAS}:3260")
     written()
     other_ike_daemon.swanctl(HERE, "--initiate", "--child", "own")
-    refused("there already", f"IPsec protects the way to {NAS}:3260 already")
+    refused("there already", f"IPsec protects the path to {NAS}:3260 already")
     other_ike_daemon.swanctl(HERE, "--terminate", "--ike", "own")
 
 

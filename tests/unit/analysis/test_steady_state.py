@@ -10,7 +10,7 @@ import pytest
 from harness.analysis.shape import BIMODAL, DRIFTING, doubts
 from harness.analysis.steady_state import assess, in_rounds, settled_after
 from harness.model.errors import UsageError
-from harness.parse.fiolog import Sample, bandwidth, jobs
+from harness.parse.fiolog import LogSample, bandwidth, jobs
 
 # fio 3.33: random reads and writes of 4 KiB at 4000 IOPS each for 1.5 s, log_avg_msec=100.
 LOG = (Path(__file__).parents[1] / "data" / "fio-3.33-bw.log").read_text(encoding="utf-8")
@@ -50,8 +50,8 @@ def test_fios_log_is_the_bandwidth_of_each_interval() -> None:
     assert assess(in_rounds(rates)).attained
 
 
-def kib(end_ms: int, each: float) -> Sample:
-    return Sample(end_ms * 10**6, each * 1024)
+def kib(end_ms: int, each: float) -> LogSample:
+    return LogSample(end_ms * 10**6, each * 1024)
 
 
 def test_lines_of_one_interval_are_added_up() -> None:

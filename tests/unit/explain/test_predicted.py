@@ -61,7 +61,7 @@ def costs_of(at: tuple[WhichEnd, ...] = (WhichEnd.BOTH,), scale: float = 1.0, **
 ENDS = Ends(target=costs_of())
 
 
-def way(link: str = "wired", *protection: str) -> NetworkPath:
+def network_path(link: str = "wired", *protection: str) -> NetworkPath:
     profile = load_link(link)
     return NetworkPath(column=Column(profile.name, protection), link=profile, proposals={"aes128gcm16": GCM})
 
@@ -77,18 +77,26 @@ def rate(ends: Ends, of: NetworkPath, asked: Job) -> float:
 
 
 def test_what_limits_is_what_is_full() -> None:
-    assert one(ENDS, way(), job("4k")).then is LimitingResource.LATENCY_BOUND
-    assert one(ENDS, way(), job("1m", 8)).then is LimitingResource.LINK
-    assert one(ENDS, way("wired:unshaped", "aes128gcm16"), job("64k", 8)).then is LimitingResource.CORE
+    assert one(ENDS, network_path(), job("4k")).then is LimitingResource.LATENCY_BOUND
+    assert one(ENDS, network_path(), job("1m", 8)).then is LimitingResource.LINK
+    assert (
+        one(ENDS, network_path("wired:unshaped", "aes128gcm16"), job("64k", 8)).then is LimitingResource.CORE
+    )
     # No more than the link carries, and more in flight is no slower.
-    assert rate(ENDS, way(), job("4k", 32)) <= 1.001 * known(one(ENDS, way(), job("4k", 32)).bound_mb_s)
-    assert rate(ENDS, way(), job("4k", 32)) > rate(ENDS, way(), job("4k", 8)) > rate(ENDS, way(), job("4k"))
+    assert rate(ENDS, network_path(), job("4k", 32)) <= 1.001 * known(
+        one(ENDS, network_path(), job("4k", 32)).bound_mb_s
+    )
+    assert (
+        rate(ENDS, network_path(), job("4k", 32))
+        > rate(ENDS, network_path(), job("4k", 8))
+        > rate(ENDS, network_path(), job("4k"))
+    )
     # A local disk takes what the core works: a system call, a wake-up and 4096 bytes.
     found = one(ENDS, NetworkPath(column=Column("local")), job("4k"))
     assert found.mb_s == pytest.approx(4096e3 / (1000 + 2000 + 409.6))
     assert found.then is LimitingResource.CORE and found.bound_mb_s is None
-    mixed = rate(ENDS, way(), job("4k", 8, rw="randrw", rwmixread="70"))
-    reads, writes = (rate(ENDS, way(), job("4k", 8, rw=rw)) for rw in ("randread", "randwrite"))
+    mixed = rate(ENDS, network_path(), job("4k", 8, rw="randrw", rwmixread="70"))
+    reads, writes = (rate(ENDS, network_path(), job("4k", 8, rw=rw)) for rw in ("randread", "randwrite"))
     assert min(reads, writes) <= mixed <= max(reads, writes)
 
 
@@ -98,12 +106,13 @@ def test_a_link_between_two_machines_is_a_cable_and_needs_no_cost_of_emulation()
     costs += (CpuCost(part="link", per=Per.ROUND_TRIP, at=WhichEnd.NONE, ns=7000, low=7000, high=7000),)
     ends = Ends(target=replace(of_both, costs=costs))
     near, far = (
-        4096e3 / rate(ends, way(link), job("4k")) for link in ("wired:unshaped", "wired:unshaped,rtt=300us")
+        4096e3 / rate(ends, network_path(link), job("4k"))
+        for link in ("wired:unshaped", "wired:unshaped,rtt=300us")
     )
     assert far - near == pytest.approx(300_000)
-    assert one(ends, way("wired:rtt=300us"), job("4k")).rests_on["idle"] == 7000
+    assert one(ends, network_path("wired:rtt=300us"), job("4k")).rests_on["idle"] == 7000
     fast, slow = costs_of(BOTH_ENDS, 0.2), costs_of(BOTH_ENDS, 4.0)  # They have a core each.
-    protected, asked = way("wired:unshaped", "aes128gcm16"), job("64k", 16)
+    protected, asked = network_path("wired:unshaped", "aes128gcm16"), job("64k", 16)
     alike = rate(Ends(target=slow, initiator=slow), protected, asked)
     assert rate(Ends(target=slow, initiator=fast), protected, asked) == pytest.approx(alike, rel=0.3)
     assert rate(Ends(target=fast, initiator=fast), protected, asked) > 4 * alike
@@ -113,7 +122,7 @@ def test_a_link_between_two_machines_is_a_cable_and_needs_no_cost_of_emulation()
 
 def test_intervals_hold_the_figure_and_grow_with_what_costs_leave_open() -> None:
     vague = costs_of(fit=Fit(cells=40, repeats=2, error=0.3))
-    sure, unsure = (one(Ends(target=each), way(), job("4k", 32)) for each in (ENDS.target, vague))
+    sure, unsure = (one(Ends(target=each), network_path(), job("4k", 32)) for each in (ENDS.target, vague))
     for each in (sure, unsure):
         assert known(each.low_mb_s) < known(each.mb_s) < known(each.high_mb_s)
     assert known(unsure.low_mb_s) < known(sure.low_mb_s)
@@ -121,16 +130,18 @@ def test_intervals_hold_the_figure_and_grow_with_what_costs_leave_open() -> None
     # CPU costs of one direction stand for both with a wider interval.
     whole = ENDS.target
     reads = replace(whole, costs=tuple(cost for cost in whole.costs if cost.direction != "write"))
-    sure, borrowed = (one(Ends(target=each), way(), job("4k", 8, rw="randwrite")) for each in (whole, reads))
+    sure, borrowed = (
+        one(Ends(target=each), network_path(), job("4k", 8, rw="randwrite")) for each in (whole, reads)
+    )
     assert borrowed.mb_s == sure.mb_s and known(borrowed.low_mb_s) < known(sure.low_mb_s)
     assert borrowed.unsure["the other direction's CPU costs"] > 0
 
 
 def test_lists_without_an_end_are_refused_and_those_of_a_busy_machine_doubted() -> None:
     with pytest.raises(UsageError, match="both ends in one kernel"):
-        predicted.predict(Ends(target=costs_of(), initiator=costs_of()), [way()], [job("4k")])
+        predicted.predict(Ends(target=costs_of(), initiator=costs_of()), [network_path()], [job("4k")])
     with pytest.raises(UsageError, match="single operations alone"):
-        predicted.predict(Ends(target=costs_of(())), [way()], [job("4k")])
+        predicted.predict(Ends(target=costs_of(())), [network_path()], [job("4k")])
     busy = costs_of(fit=Fit(cells=40, repeats=2, error=0.03, taken=0.6))
     (doubt,) = predicted.doubts(Ends(target=busy, initiator=costs_of()))
     assert "60%" in doubt and "measure them again" in doubt
@@ -150,11 +161,11 @@ def test_lists_without_an_end_are_refused_and_those_of_a_busy_machine_doubted() 
 def test_what_has_no_cost_says_why() -> None:
     nbd = NetworkPath(column=Column("wired", transport="nbd"), link=load_link("wired"))
     for of, asked, why in (
-        (way(), job("4k", rw="randwrite", fdatasync="1"), "flushes"),
-        (way(), job("4k", bsrange="4k-64k"), "several sizes"),
-        (way("wired", "aes256gcm16"), job("4k"), "over the wire is unknown"),
+        (network_path(), job("4k", rw="randwrite", fdatasync="1"), "flushes"),
+        (network_path(), job("4k", bsrange="4k-64k"), "several sizes"),
+        (network_path("wired", "aes256gcm16"), job("4k"), "over the wire is unknown"),
         (nbd, job("4k"), "nbd has no CPU costs"),
-        (way("wired", "macsec"), job("4k"), "no CPU cost of MACsec"),
+        (network_path("wired", "macsec"), job("4k"), "no CPU cost of MACsec"),
     ):
         found = one(ENDS, of, asked)
         assert why in found.why_not and found.mb_s is None
@@ -183,7 +194,7 @@ def test_a_stored_run_gives_costs_that_predict_it(stored: Measured) -> None:
     assert fit.cells == 40 and fit.error < 0.1
     assert 1000 < found.at(WhichEnd.BOTH)[Operation("ESP", Per.PACKET)].ns < 20_000
     assert {"iscsi", "block layer", "aes128gcm16"} <= {cost.part for cost in found.costs}
-    said = one(Ends(target=found), way(), job("4k"))
+    said = one(Ends(target=found), network_path(), job("4k"))
     assert said.mb_s == pytest.approx(24, rel=0.1)  # the table of that run
     assert all(cost.rests_on for cost in found.costs)
     assert not any(text in written(found) for text in ("54c5", "ssh:", "make-run"))
@@ -212,7 +223,7 @@ def test_kernels_per_host_have_costs_of_each_end(stored: Measured) -> None:
     found = demand.costs_of(replace(stored, records=with_uses(stored, apart), probes=probes))
     assert {cost.at for cost in found.costs} == {WhichEnd.INITIATOR, WhichEnd.TARGET, WhichEnd.NONE}
     assert not any(cost.part == "block layer" for cost in found.at(WhichEnd.TARGET).values())
-    said = one(Ends(target=found), way("wired", "aes128gcm16"), job("256k"))
+    said = one(Ends(target=found), network_path("wired", "aes128gcm16"), job("256k"))
     assert said.rests_on["initiator's core"] > said.rests_on["target's core"] > 0
     assert said.mb_s == pytest.approx(102, rel=0.1)  # the table of that run
     # Each end encrypts what it sends: the target most of what is read.
@@ -264,8 +275,8 @@ def test_the_commands_make_a_list_of_a_run_compare_and_print_the_score(tmp_path:
     assert done.returncode == 0 and "median error" in done.stdout, done.stderr
     of = {"cpu_costs": ("x",), "links": ("wired",), "protections": (), "transports": ("iscsi",)}
     score = msgspec.convert({**of, "deepest": 8, "largest_block_bytes": 1 << 20}, scored.Score)
-    assert scored.outside(score, ENDS, [way()], [job("4k", 8)]) == []
-    (said,) = scored.outside(score, ENDS, [way("wan", "aes128gcm16")], [job("2m", 32)])
+    assert scored.outside(score, ENDS, [network_path()], [job("4k", 8)]) == []
+    (said,) = scored.outside(score, ENDS, [network_path("wan", "aes128gcm16")], [job("2m", 32)])
     assert all(word in said for word in ("wan", "aes128gcm16", "32 I/Os", "2 MiB"))
 
 

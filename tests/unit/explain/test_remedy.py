@@ -18,7 +18,7 @@ from harness.explain.path import Demands
 from harness.explain.remedy import LIKELY, Chances, Change, LimitingResource, after
 from harness.explain.span import exact, within
 from harness.explain.verdict import judge
-from harness.explain.waterfall import Reading
+from harness.explain.waterfall import Sample
 from harness.model import ChangeKind, ChangeStep
 from tests.unit.explain.test_explain import US, asked, cell, far, known
 
@@ -106,7 +106,7 @@ DEEPER, DEEPEST = ChangeStep(ChangeKind.DEPTH, 4), ChangeStep(ChangeKind.DEPTH, 
 FASTER, HALF = ChangeStep(ChangeKind.RATE, 2), ChangeStep(ChangeKind.DEVICE, 0.5)
 
 
-def worked(*, is_memory: bool = False, is_emulated: bool = False, **changes: Any) -> Reading:
+def worked(*, is_memory: bool = False, is_emulated: bool = False, **changes: Any) -> Sample:
     """At depth 1, with a device of 10 us and 35 us of processors; what is changed is in us."""
     names = "time device device_alone core work above_plain crypto cipher implementation"
     times: dict[str, float | None] = dict.fromkeys(names.split())
@@ -117,7 +117,7 @@ def worked(*, is_memory: bool = False, is_emulated: bool = False, **changes: Any
         times["device_alone"] = times["device"]
     whole: dict[str, Any] = {f"{name}_ns": None if us is None else us * US for name, us in times.items()}
     whole |= {"path": PATH, "faster": TWICE, **changes}
-    return Reading(evidence=cell(is_memory=is_memory, is_emulated=is_emulated), depth=depth, **whole)
+    return Sample(evidence=cell(is_memory=is_memory, is_emulated=is_emulated), depth=depth, **whole)
 
 
 def each_us(think: float, servers: list[float], requests: int) -> float:
@@ -263,7 +263,7 @@ def test_the_queue_is_made_deeper_than_it_is_or_not() -> None:
         assert step == (deeper and ChangeStep(ChangeKind.DEPTH, deeper)), (depth, core)
 
 
-def forecast(step: ChangeStep, *draws: Reading, **changes: Any) -> Change | None:
+def forecast(step: ChangeStep, *draws: Sample, **changes: Any) -> Change | None:
     return remedy.forecast(worked(**changes), [(each, LIKELY) for each in draws], step)
 
 

@@ -22,15 +22,15 @@ from harness.results.measured import Measured
 from tests.unit.cli.test_cli import assert_refused
 from tests.unit.command import harness
 from tests.unit.explain.test_explain import known
-from tests.unit.explain.test_predicted import ENDS, job, way
+from tests.unit.explain.test_predicted import ENDS, job, network_path
 
 FIGURES = Path(__file__).parents[3] / "docs" / "figures"
 BASELINES = FIGURES / "ladder"
-PROTECTED = way("wired:unshaped", "aes128gcm16")
+PROTECTED = network_path("wired:unshaped", "aes128gcm16")
 
 
 def test_what_a_part_is_worth_is_what_limits() -> None:
-    matrix = Matrix(ENDS, [way(), PROTECTED], [job("4k")], {})
+    matrix = Matrix(ENDS, [network_path(), PROTECTED], [job("4k")], {})
 
     def worth(text: str) -> list[float | None]:
         (change,) = what_if.parse(text, ENDS)
@@ -49,7 +49,7 @@ def test_what_a_part_is_worth_is_what_limits() -> None:
         with pytest.raises(UsageError):
             what_if.parse(text, ENDS)
     # What has room is worth nothing, and is there all the same.
-    found = what_if.worked_out(ENDS, [way()], [job("1m", 32)], "2x")
+    found = what_if.worked_out(ENDS, [network_path()], [job("1m", 32)], "2x")
     gains = {each.part: each.gain for each in found.parts}
     assert gains["rate"] > 0.5 and gains["block layer"] == pytest.approx(0, abs=0.02)
     assert "ESP" not in gains and "cipher" not in gains
@@ -74,7 +74,7 @@ def test_a_gain_is_as_sure_as_what_it_is_from() -> None:
     costs = tuple(wider if cost == esp else cost for cost in sure.costs)
     assert half_width(sure, mb_s) < half_width(replace(sure, costs=costs), mb_s)
     # A cell that CPU costs hit is no surer than those that they are from.
-    (before, *_) = predicted.predict(ENDS, [way()], [job("1m", 32)])
+    (before, *_) = predicted.predict(ENDS, [network_path()], [job("1m", 32)])
     of_middle = before.unsure["fit"] / predicted.WHOLE_OF_MIDDLE
     mb_s = known(before.mb_s)
     assert what_if.missed_of(before, mb_s) == what_if.missed_of(before, None) == of_middle > 0
@@ -105,8 +105,11 @@ def test_what_may_be_otherwise_is_each_cost_and_how_long_ios_wait() -> None:
 
 
 def test_bars_are_in_the_order_of_what_parts_give() -> None:
-    ways, several_sizes = [way(), PROTECTED, NetworkPath(column=Column("local"))], job("4k", bsrange="4k-64k")
-    found = what_if.worked_out(ENDS, ways, [job("4k"), several_sizes], "2x")
+    network_paths, several_sizes = (
+        [network_path(), PROTECTED, NetworkPath(column=Column("local"))],
+        job("4k", bsrange="4k-64k"),
+    )
+    found = what_if.worked_out(ENDS, network_paths, [job("4k"), several_sizes], "2x")
     lines = what_if.lines(found)
     bars = lines[lines.index("") + 2 :]
     assert len(bars) == len(found.parts) and bars[0].endswith("#" * what_if.WIDEST)
@@ -116,10 +119,10 @@ def test_bars_are_in_the_order_of_what_parts_give() -> None:
     assert local.would_be_mb_s["block layer 2x"] == pytest.approx(2 * known(local.predicted_mb_s))
     assert sum(bool(cell.why_not) for cell in found.cells) == 3
     # Each change counts once, however often it is named, and what no cell has is worth nothing to any.
-    assert len(what_if.worked_out(ENDS, ways, [job("4k")], "rtt=0.5x,rtt=0.5x").parts) == 1
-    assert what_if.worked_out(ENDS, ways[:1], [job("4k")], "ESP=2x").parts == ()
+    assert len(what_if.worked_out(ENDS, network_paths, [job("4k")], "rtt=0.5x,rtt=0.5x").parts) == 1
+    assert what_if.worked_out(ENDS, network_paths[:1], [job("4k")], "ESP=2x").parts == ()
     with pytest.raises(UsageError, match="several sizes"):
-        what_if.worked_out(ENDS, [way()], [several_sizes], "2x")
+        what_if.worked_out(ENDS, [network_path()], [several_sizes], "2x")
 
 
 def test_of_a_run_what_was_measured_is_multiplied_by_the_ratio() -> None:

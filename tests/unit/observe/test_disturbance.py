@@ -199,8 +199,8 @@ def test_it_is_calm_where_a_processor_is_left() -> None:
     calm = [(0.05, 0.0, 2), (0.5, 0.0, 2), (0.9, 0.0, 16), (None, None, 1)]
     for used, stolen, cores in (*calm, (0.6, 0.0, 2), (0.05, 0.2, 2), (0.2, 0.0, 1)):
         use = BackgroundLoad(hosts=(), wall_ns=1, cores=cores, used=used, stolen=stolen)
-        assert disturbance.is_calm([use]) is ((used, stolen, cores) in calm), use
-        assert not disturbance.is_calm([changed(use, slowed=0.3)])
+        assert disturbance.is_idle([use]) is ((used, stolen, cores) in calm), use
+        assert not disturbance.is_idle([changed(use, slowed=0.3)])
 
 
 def test_what_is_known_of_a_record() -> None:
@@ -281,12 +281,12 @@ def test_a_suspension_disturbs_though_it_was_short() -> None:
     assert disturbance.most_disturbed([disturbed(0.05), suspended(0.02)]) == suspended(0.02)
     assert not disturbance.is_disturbed(suspended(0.0))
     assert not disturbance.is_disturbed(suspended(9.0, clock=Clock.VIRTUAL))
-    assert not disturbance.is_calm(found.background_load) and disturbance.is_calm(
+    assert not disturbance.is_idle(found.background_load) and disturbance.is_idle(
         suspended(0.0).background_load
     )
     # Clocks are read one after the other: on two stock machines 64 of 80 cells had 20 to 150 us of it.
     found = suspended(150e-6)
-    assert not disturbance.is_disturbed(found) and disturbance.is_calm(found.background_load)
+    assert not disturbance.is_disturbed(found) and disturbance.is_idle(found.background_load)
     assert disturbance.share(found) == 0.0 and disturbance.quiet([found]) == [found]
     busy = suspended(0.004, taken=0.5)
     assert disturbance.share(busy) == 0.5 and disturbance.STOOD_STILL not in disturbance.cause(busy)

@@ -49,10 +49,10 @@ def nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         if path == "/dev/used":
             raise DeviceRefused(f"used up to {needed_bytes}")
 
-    def ways(_initiator: str, asked: dict[str, Any], _port: int, **_more: Any) -> dict[str, Any]:
+    def protections(_initiator: str, asked: dict[str, Any], _port: int, **_more: Any) -> dict[str, Any]:
         return dict.fromkeys(asked, SimpleNamespace(names=(), notes=(), steps=()))
 
-    for instead in (look, look_at, require_unit, ways):
+    for instead in (look, look_at, require_unit, protections):
         monkeypatch.setattr(portals, instead.__name__, instead)
 
 
@@ -81,8 +81,8 @@ def test_a_portal_makes_one_column_that_is_only_read() -> None:
 
     # Several ways lead to it, and a part of the LUN may do.
     plan = made(portal="nas.lan", links=("wired=eth0", "tunnel=wg0@10.8.0.2", "six=eth1@fd00::2"), size="64M")
-    ways = {"wired": "192.0.2.2", "tunnel": "10.8.0.2", "six-ip6": "fd00::2"}
-    assert {link.name: link.portal for link in plan.links.values()} == ways
+    protections = {"wired": "192.0.2.2", "tunnel": "10.8.0.2", "six-ip6": "fd00::2"}
+    assert {link.name: link.portal for link in plan.links.values()} == protections
     assert plan.storage.backing.size_bytes == 64 << 20
 
 
@@ -238,15 +238,15 @@ def test_who_edits_a_plan_cannot_make_it_write_elsewhere() -> None:
 def protected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ways of this end as they were recorded in the lab."""
 
-    def ways(
+    def protections(
         _initiator: str, links: Mapping[str, tuple[str, str]], port: int, *, swanctl: str
     ) -> dict[str, pre_existing.FoundProtection]:
         assert swanctl in ("", "/etc/nas.conf#disks")
         host = recorded("lab-own-kernel")
         # Which interface a route leads to is recorded, not what another one would do.
-        return {name: pre_existing.way_to(host, address, port) for name, (address, _) in links.items()}
+        return {name: pre_existing.protection_to(host, address, port) for name, (address, _) in links.items()}
 
-    monkeypatch.setattr(portals, "ways", ways)
+    monkeypatch.setattr(portals, "protections", protections)
 
 
 def over(*links: str, **asked: Any) -> Plan:
@@ -258,10 +258,10 @@ def over(*links: str, **asked: Any) -> Plan:
 @pytest.mark.usefixtures("protected")
 def test_each_link_has_its_own_protection_and_one_without_a_note() -> None:
     plan = over("tunnel=wg0@10.9.0.2", "wired=nic0@192.0.2.2", "ipsec=nic0@192.0.2.9")
-    ways = {"tunnel": ("wireguard", "chacha20poly1305"), "wired": (), "ipsec": ("aes128gcm16",)}
-    assert [(column.link, column.protection) for column in plan.columns] == [*ways.items()]
+    protections = {"tunnel": ("wireguard", "chacha20poly1305"), "wired": (), "ipsec": ("aes128gcm16",)}
+    assert [(column.link, column.protection) for column in plan.columns] == [*protections.items()]
     (note,) = [note for note in plan.notes if "wired" in note]
-    assert note == "wired: nothing was found that protects this way"
+    assert note == "wired: nothing was found that protects this path"
     assert set(plan.proposals) == {"chacha20poly1305", "aes128gcm16"}
     # What is in no order that a run could make is taken as it is.
     (column,) = over("vpn=nic0@10.77.0.5").columns

@@ -89,12 +89,12 @@ def test_columns_differ_in_one_thing_each() -> None:
 
 
 def test_a_matrix_is_that_of_a_run() -> None:
-    found, jobs, notes = cpu_costs.ways(RunRequest())
+    found, jobs, notes = cpu_costs.network_paths(RunRequest())
     assert len(found) * len(jobs) == 40 and not notes
-    assert [way.column.label for way in found][:3] == ["local", "wired", "wifi"]
-    assert found[0].link is None and all(way.link for way in found[1:])
+    assert [network_path.column.label for network_path in found][:3] == ["local", "wired", "wifi"]
+    assert found[0].link is None and all(network_path.link for network_path in found[1:])
     deep = RunRequest(links=("wired",), depths=("1,8",), workloads=("rand-read-4k",))
-    _, jobs, notes = cpu_costs.ways(deep)
+    _, jobs, notes = cpu_costs.network_paths(deep)
     assert len(jobs) == 2 and notes  # what replaced an engine
     with pytest.raises(UsageError, match="expected an interface with real machines"):
-        cpu_costs.ways(RunRequest(links=("wired=eth0",)))
+        cpu_costs.network_paths(RunRequest(links=("wired=eth0",)))

@@ -183,7 +183,7 @@ def test_a_cell_charges_its_column_and_a_kernel_that_cannot_is_named(tmp_path: P
     made = planned(tmp_path, costs_of("both"))
     world = World()
     composing = composer(made, tmp_path, world.host("initiator"))
-    file, where = str(cells.CHARGES), (made.columns[0], made.jobs[0])
+    file, where = str(cells.SIMULATED_CPU_COSTS), (made.columns[0], made.jobs[0])
     with composing._charged(*where):
         charged = ",".join(map(str, made.simulated_cpu_costs["local"][f"both {where[1].name}"]))
         assert world.secret_files == {file: charged}

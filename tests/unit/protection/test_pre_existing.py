@@ -67,7 +67,7 @@ def recorded(name: str) -> RecordedHost:
 
 
 def way(name: str, address: str) -> FoundProtection:
-    return pre_existing.way_to(recorded(name), address, 3260)
+    return pre_existing.protection_to(recorded(name), address, 3260)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def documented(
 def through_tunnel(name: str, kind: str, **owner: str) -> FoundProtection:
     routed = {"dev": name, "table": "52", "prefsrc": "100.86.4.17"}
     host = documented("10.0.0.1", routed, device(name, kind, type="tun", pi=False), **owner)
-    return pre_existing.way_to(host, "10.0.0.1", 3260)
+    return pre_existing.protection_to(host, "10.0.0.1", 3260)
 
 
 def test_tunnels_of_programs_have_their_name_and_no_kind() -> None:
@@ -257,7 +257,7 @@ def test_tunnels_of_programs_have_their_name_and_no_kind() -> None:
     # One of a program that is not known or a bare interface protects nothing.
     found = through_tunnel("tun0", "tun", tun0="slirp4netns")
     assert not found.steps and found.notes == ("tun0 is a tunnel of a program that is not known",)
-    found = pre_existing.way_to(
+    found = pre_existing.protection_to(
         documented("10.0.0.1", {"dev": "eth0", "prefsrc": "10.0.2.15"}), "10.0.0.1", 3260
     )
     assert not found.steps and not found.notes
@@ -279,5 +279,7 @@ def test_an_interface_of_ipsec_takes_the_policies_of_its_number() -> None:
     }
     for number, names in (("0x2a", ("aes256gcm16",)), ("0x2b", ())):
         policies = {"ip xfrm policy list": f"{policy}{template}\tif_id {number}\n"}
-        found = pre_existing.way_to(RecordedHost("initiator", said={**said, **policies}), "10.3.0.9", 3260)
+        found = pre_existing.protection_to(
+            RecordedHost("initiator", said={**said, **policies}), "10.3.0.9", 3260
+        )
         assert found.names == names

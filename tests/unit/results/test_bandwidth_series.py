@@ -8,7 +8,7 @@ import pytest
 
 from harness.model import Record, Status
 from harness.model.errors import UsageError
-from harness.parse.fiolog import Sample, interval_ms
+from harness.parse.fiolog import LogSample, interval_ms
 from harness.results import bandwidth_series
 from harness.results.bandwidth_series import LOG, NOT_STEADY, WARMING_UP, BandwidthSeries, doubts, of_cell
 from harness.results.store import RunFolder, open_results
@@ -19,8 +19,8 @@ from tests.unit.table.test_table import record
 JOB = "[w]\nlog_avg_msec=500\nper_job_logs=0\n"
 
 
-def samples(*mb_s: float, interval_s: float = 0.5) -> list[Sample]:
-    return [Sample(round(1e9 * interval_s * n), 1e6 * rate) for n, rate in enumerate(mb_s, 1)]
+def samples(*mb_s: float, interval_s: float = 0.5) -> list[LogSample]:
+    return [LogSample(round(1e9 * interval_s * n), 1e6 * rate) for n, rate in enumerate(mb_s, 1)]
 
 
 def test_steady_state_is_looked_for() -> None:
@@ -40,11 +40,11 @@ def test_steady_state_is_looked_for() -> None:
         assert doubts(samples(*rates)) == found, rates
     # Five seconds are judged although the last interval ends early.
     made = samples(20.0, 100.0, 100.0, 100.0, 100.0, interval_s=1.0)
-    assert doubts([*made[:-1], Sample(4_996_000_000, 1e8)]) == (NOT_STEADY,)
+    assert doubts([*made[:-1], LogSample(4_996_000_000, 1e8)]) == (NOT_STEADY,)
 
 
 def test_equal_parts_are_cut_out_of_intervals_of_any_length() -> None:
-    uneven = [Sample(1_500_000_000, 10.0), Sample(2_000_000_000, 40.0), Sample(4_000_000_000, 20.0)]
+    uneven = [LogSample(1_500_000_000, 10.0), LogSample(2_000_000_000, 40.0), LogSample(4_000_000_000, 20.0)]
     assert bandwidth_series.parts(uneven, 4, 4.0) == pytest.approx([10.0, 25.0, 20.0, 20.0])
     assert bandwidth_series.parts(uneven, 1, 4.0) == pytest.approx([(15 + 20 + 40) / 4])
     assert bandwidth_series.parts(uneven, 2, 2.0) == pytest.approx([10.0, 25.0])

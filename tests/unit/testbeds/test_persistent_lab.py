@@ -182,7 +182,7 @@ def idle(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 @pytest.fixture
-def kept(idle: Keeping) -> Keeping:
+def lab_state(idle: Keeping) -> Keeping:
     idle.start()
     return idle
 
@@ -194,51 +194,55 @@ def _await(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def test_runs_share_a_kernel_and_stopping_leaves_nothing(kept: Keeping) -> None:
-    assert [kept.run("one"), kept.run("two")] == [0, 0]
-    found = kept.asked()
-    assert (found.runs, found.before, found.pid, kept.boots) == (2, "", os.getpid(), 1)
-    assert found.terms.results == str(kept.made(""))
-    assert persistent.stop(kept.state)
-    kept.thread.join(PATIENCE_S)
-    assert not kept.state.exists()
-    assert [process.poll() for process in kept.ended] == [-9]
-    assert not persistent.stop(kept.state)
-    assert persistent.ask(kept.state) is None
+def test_runs_share_a_kernel_and_stopping_leaves_nothing(lab_state: Keeping) -> None:
+    assert [lab_state.run("one"), lab_state.run("two")] == [0, 0]
+    found = lab_state.asked()
+    assert (found.runs, found.before, found.pid, lab_state.boots) == (2, "", os.getpid(), 1)
+    assert found.terms.results == str(lab_state.made(""))
+    assert persistent.stop(lab_state.state)
+    lab_state.thread.join(PATIENCE_S)
+    assert not lab_state.state.exists()
+    assert [process.poll() for process in lab_state.ended] == [-9]
+    assert not persistent.stop(lab_state.state)
+    assert persistent.ask(lab_state.state) is None
 
 
-def test_changed_code_is_loaded_into_the_same_kernel(kept: Keeping, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kept.run("one") == 0
+def test_changed_code_is_loaded_into_the_same_kernel(
+    lab_state: Keeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert lab_state.run("one") == 0
     monkeypatch.setattr(persistent, "worker", lambda: "2")
-    assert [kept.run("two"), kept.run("three")] == [0, 0]
-    assert (kept.asked().runs, kept.asked().before, kept.asked().loaded) == (3, "", "2")
-    assert (kept.boots, kept.renewals) == (1, 1)
+    assert [lab_state.run("two"), lab_state.run("three")] == [0, 0]
+    assert (lab_state.asked().runs, lab_state.asked().before, lab_state.asked().loaded) == (3, "", "2")
+    assert (lab_state.boots, lab_state.renewals) == (1, 1)
     # An edit is loaded before there is a run.
     monkeypatch.setattr(persistent, "worker", lambda: "3")
-    _await(lambda: kept.renewals == 2)
-    assert kept.run("four") == 0
+    _await(lambda: lab_state.renewals == 2)
+    assert lab_state.run("four") == 0
     # Nothing is loaded while files change.
     looks = itertools.count()
     monkeypatch.setattr(persistent, "worker", lambda: str(100 + min(50, next(looks))))
-    _await(lambda: kept.renewals > 2)
-    assert next(looks) > 50 and kept.renewals == 3
+    _await(lambda: lab_state.renewals > 2)
+    assert next(looks) > 50 and lab_state.renewals == 3
 
 
 @pytest.mark.parametrize("is_renewed", [True, False])
-def test_code_that_cannot_be_loaded(kept: Keeping, monkeypatch: pytest.MonkeyPatch, is_renewed: bool) -> None:
-    kept.loads = False
+def test_code_that_cannot_be_loaded(
+    lab_state: Keeping, monkeypatch: pytest.MonkeyPatch, is_renewed: bool
+) -> None:
+    lab_state.loads = False
     if is_renewed:
         monkeypatch.setattr(persistent, "worker", lambda: "2")
     else:
-        kept.work = lambda _order: WorkerReport(1, 1)
-        assert kept.run() == 1
-    _await(lambda: kept.asked().fault != "")
-    assert "the lab did not come up: Kernel panic" in kept.asked().fault
-    kept.loads, kept.work = True, lambda order: WorkerReport(order.number)
+        lab_state.work = lambda _order: WorkerReport(1, 1)
+        assert lab_state.run() == 1
+    _await(lambda: lab_state.asked().fault != "")
+    assert "the lab did not come up: Kernel panic" in lab_state.asked().fault
+    lab_state.loads, lab_state.work = True, lambda order: WorkerReport(order.number)
     monkeypatch.setattr(persistent, "worker", lambda: "3")
-    _await(lambda: kept.asked().fault == "")
-    assert kept.run() == 0
-    assert (kept.asked().runs, kept.boots) == (1, 2 if is_renewed else 3)
+    _await(lambda: lab_state.asked().fault == "")
+    assert lab_state.run() == 0
+    assert (lab_state.asked().runs, lab_state.boots) == (1, 2 if is_renewed else 3)
 
 
 @pytest.mark.parametrize(
@@ -250,30 +254,30 @@ def test_code_that_cannot_be_loaded(kept: Keeping, monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_a_run_spoils_its_kernel(
-    kept: Keeping, report: WorkerReport | None, status: int, reason: str
+    lab_state: Keeping, report: WorkerReport | None, status: int, reason: str
 ) -> None:
     def work(_order: WorkerOrder) -> WorkerReport | None:
         if report is None:
-            kept.kill()
+            lab_state.kill()
         return report
 
-    kept.work = work
-    assert kept.run() == status
+    lab_state.work = work
+    assert lab_state.run() == status
     # The last words of a kernel that ended are the run's.
-    assert report or "Kernel panic" in (kept.made("a-run") / "console.log").read_text()
-    kept.work = lambda order: WorkerReport(order.number)
-    assert kept.run("the-next") == 0
-    found = kept.asked()
-    assert (found.runs, found.before, kept.boots) == (1, reason, 2)
+    assert report or "Kernel panic" in (lab_state.made("a-run") / "console.log").read_text()
+    lab_state.work = lambda order: WorkerReport(order.number)
+    assert lab_state.run("the-next") == 0
+    found = lab_state.asked()
+    assert (found.runs, found.before, lab_state.boots) == (1, reason, 2)
 
 
-def test_a_run_that_is_given_up_ends_its_kernel(kept: Keeping) -> None:
-    kept.work = lambda _order: None
-    with persistent.run(kept.state, kept.made("a-run"), kept.asked()) as run:
+def test_a_run_that_is_given_up_ends_its_kernel(lab_state: Keeping) -> None:
+    lab_state.work = lambda _order: None
+    with persistent.run(lab_state.state, lab_state.made("a-run"), lab_state.asked()) as run:
         assert run.poll() is None
-    _await(lambda: kept.boots == 2)
-    assert (kept.ended[0].poll(), run.poll()) == (-9, 1)
-    assert kept.asked().before == "the run a-run was given up"
+    _await(lambda: lab_state.boots == 2)
+    assert (lab_state.ended[0].poll(), run.poll()) == (-9, 1)
+    assert lab_state.asked().before == "the run a-run was given up"
 
 
 def test_it_ends_by_itself_when_nobody_uses_it(idle: Keeping) -> None:

@@ -127,26 +127,26 @@ def nothing(*_words: object, **_more: object) -> Iterator[None]:
     yield
 
 
-def ways(monkeypatch: pytest.MonkeyPatch, *names: str, notes: Sequence[str] = ()) -> None:
-    """A portal is found, and what protects the way to it has these names."""
+def protections(monkeypatch: pytest.MonkeyPatch, *names: str, notes: Sequence[str] = ()) -> None:
+    """A portal is found, and what protects the path to it has these names."""
     monkeypatch.setattr(portals, "look", lambda _asked, **_meant: FOUND)
     machine = SimpleNamespace(reached=nothing)
     monkeypatch.setattr("harness.testbeds.participants.machines", lambda _target, _initiators: [machine])
     way = SimpleNamespace(names=names, notes=notes, steps=())
-    monkeypatch.setattr("harness.protection.pre_existing.way_to", lambda *_words: way)
+    monkeypatch.setattr("harness.protection.pre_existing.protection_to", lambda *_words: way)
 
 
 def test_doctor_says_which_lun_is_read_and_what_protects_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     def findings() -> list[doctor.Finding]:
         return list(portals.findings(parse_portal("nas.lan"), initiator="local"))
 
-    ways(monkeypatch, "wireguard", notes=("tun0 is not known",))
+    protections(monkeypatch, "wireguard", notes=("tun0 is not known",))
     lun, way = findings()
     assert (lun.where, lun.state, lun.tried) == ("portal", doctor.OK, True)
     assert lun.text == "LUN 0 of iqn.x:a: 1 GiB IET VIRTUAL-DISK; logged in without CHAP, and out again"
     assert way.state is doctor.NOTE
-    assert way.text == "wireguard protects the way to 192.0.2.2:3260, by eth0; tun0 is not known"
-    ways(monkeypatch)
+    assert way.text == "wireguard protects the path to 192.0.2.2:3260, by eth0; tun0 is not known"
+    protections(monkeypatch)
     assert findings()[1].text.startswith("nothing protects")
     error = RequirementError("nobody answers at nas.lan", hint="is the target's service on?")
     monkeypatch.setattr(portals, "look", mock.Mock(side_effect=error))
@@ -155,22 +155,22 @@ def test_doctor_says_which_lun_is_read_and_what_protects_the_way(monkeypatch: py
 
 
 def test_a_connection_has_to_cover_a_portal_that_has_no_ipsec(monkeypatch: pytest.MonkeyPatch) -> None:
-    def way_to(*_words: object) -> SimpleNamespace:
+    def protection_to(*_words: object) -> SimpleNamespace:
         has_ipsec = [name != "wireguard" or None for name in said.pop(0)]
         steps = [SimpleNamespace(below="", found=SimpleNamespace(proposal=each)) for each in has_ipsec]
         return SimpleNamespace(steps=steps, notes=())
 
     def connected() -> None:
-        portals.ways("local", {"wired": ("192.0.2.2", "eth0")}, 3260, swanctl="/etc/nas.conf")
+        portals.protections("local", {"wired": ("192.0.2.2", "eth0")}, 3260, swanctl="/etc/nas.conf")
 
-    ways(monkeypatch)
-    monkeypatch.setattr("harness.protection.pre_existing.way_to", way_to)
+    protections(monkeypatch)
+    monkeypatch.setattr("harness.protection.pre_existing.protection_to", protection_to)
     monkeypatch.setattr(kinds, "connected", nothing)
     said: list[Sequence[str]] = [(), ("wireguard",)]
     sentence = r"nas\.conf comes up, but its traffic selectors do not cover 192\.0\.2\.2:3260"
     refusal(RequirementError, sentence, connected)
     said = [("aes128gcm16",), ()]
-    refusal(RequirementError, r"IPsec protects the way to 192\.0\.2\.2:3260 already", connected)
+    refusal(RequirementError, r"IPsec protects the path to 192\.0\.2\.2:3260 already", connected)
 
 
 def test_the_command_asks_the_portal_if_all_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

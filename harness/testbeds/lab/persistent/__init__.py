@@ -185,8 +185,8 @@ DIFFERENCES = {
 def why_not(has: LabTerms, needs: LabTerms) -> str | None:
     """The first of ``DIFFERENCES``, or too little memory; None if a run can use it."""
     for name, words in DIFFERENCES.items():
-        if (kept := getattr(has, name)) != (wanted := getattr(needs, name)):
-            return words.format(kept, wanted)
+        if (lab_state := getattr(has, name)) != (wanted := getattr(needs, name)):
+            return words.format(lab_state, wanted)
     if has.storage_bytes < needs.storage_bytes:
         room, wanted_room = format_size(has.storage_bytes), format_size(needs.storage_bytes)
         return f"the memory is for {room} of storage, not for {wanted_room}"
@@ -210,15 +210,15 @@ def ask(state: Path, *, is_waiting: bool = True) -> LabState | None:
         with contextlib.suppress(FileNotFoundError):
             text = (state / KEPT).read_bytes()
             try:
-                kept = msgspec.json.decode(text, type=LabState)
+                lab_state = msgspec.json.decode(text, type=LabState)
             except msgspec.DecodeError as error:
                 raise TestbedError(
                     "the persistent lab is of another version of the harness", hint="end it: harness lab stop"
                 ) from error
-            report = Exchange(Path(kept.exchange)).read(WorkerReport)
-            is_ready = kept.loaded == wanted and report is not None and report.number == kept.runs
-            if kept.fault or is_ready or not is_waiting:
-                return kept
+            report = Exchange(Path(lab_state.exchange)).read(WorkerReport)
+            is_ready = lab_state.loaded == wanted and report is not None and report.number == lab_state.runs
+            if lab_state.fault or is_ready or not is_waiting:
+                return lab_state
         time.sleep(POLL_S)
     if is_up(state):
         raise TestbedError(
@@ -289,18 +289,18 @@ def tidy(state: Path) -> tuple[list[str], list[str]]:
 class LabRun:
     """A run in a persistent lab, like the process of one that boots its own (``subprocess.Popen``).
 
-    ``kept`` is what was kept when it began.
+    ``lab_state`` is what was kept when it began.
     """
 
     state: Path
-    kept: LabState
+    lab_state: LabState
     status: int | None = None
 
     def poll(self) -> int | None:
         if self.status is None:
-            exchange = Exchange(Path(self.kept.exchange))
+            exchange = Exchange(Path(self.lab_state.exchange))
             report = exchange.read(WorkerReport)
-            if report is not None and report.number > self.kept.runs:
+            if report is not None and report.number > self.lab_state.runs:
                 self.status = report.status
             elif not exchange.folder.exists() or not is_up(self.state):
                 self.status = 1  # the kernel has ended
@@ -316,10 +316,10 @@ class LabRun:
 
 
 @contextlib.contextmanager
-def run(state: Path, folder: Path, kept: LabState) -> Iterator[LabRun]:
+def run(state: Path, folder: Path, lab_state: LabState) -> Iterator[LabRun]:
     """Carry out the plan in ``folder``, which is in the lab's results folder. Leaving the context early ends
     the lab's kernel; the daemon then boots another."""
     with (state / USED).open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # the daemon holds it for moments, to see whether another does
-        Exchange(Path(kept.exchange)).put(WorkerOrder(kept.runs + 1, folder.name))
-        yield LabRun(state, kept)
+        Exchange(Path(lab_state.exchange)).put(WorkerOrder(lab_state.runs + 1, folder.name))
+        yield LabRun(state, lab_state)

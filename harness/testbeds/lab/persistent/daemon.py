@@ -48,7 +48,7 @@ class LabDaemon:
     def __init__(self, state: Path, terms: LabTerms, idle_s: float) -> None:
         now = time.monotonic()
         self._state = state
-        self._kept = LabState(
+        self._lab_state = LabState(
             terms=terms,
             pid=os.getpid(),
             exchange="",
@@ -90,7 +90,7 @@ class LabDaemon:
         except _KernelSpoilt as spoilt:
             self._write(before=str(spoilt), is_ready=False)
         except TestbedError as error:
-            if not self._kept.exchange:
+            if not self._lab_state.exchange:
                 raise
             self._write(fault=error.message)
             while not self._has_changed():
@@ -99,7 +99,7 @@ class LabDaemon:
     def _boot(self, journal: Journal) -> None:
         console = self._state / persistent.CONSOLE
         console.unlink(missing_ok=True)
-        terms = self._kept.terms
+        terms = self._lab_state.terms
         with boot.booted(
             entry_points.command(entry_points.WORKER, entry_points.EXCHANGE, "0"),
             journal=journal,
@@ -120,7 +120,7 @@ class LabDaemon:
                 order = exchange.read(WorkerOrder)
                 is_used = is_locked(self._state / persistent.USED)
                 report = exchange.read(WorkerReport)
-                if order is None or order.number <= self._kept.runs:
+                if order is None or order.number <= self._lab_state.runs:
                     order = None  # an earlier run's
                 if order is not None and report is not None and report.number == order.number:
                     if not is_used:
@@ -133,7 +133,7 @@ class LabDaemon:
                 elif order is not None:
                     if not is_used:
                         raise _KernelSpoilt(f"the run {order.folder} was given up")
-                    self._kept = msgspec.structs.replace(self._kept, used_at_s=time.monotonic())
+                    self._lab_state = msgspec.structs.replace(self._lab_state, used_at_s=time.monotonic())
                 elif self._has_changed():
                     self._write(loaded=self._seen, is_ready=False)
                     exchange.remove(WorkerReport)
@@ -144,7 +144,7 @@ class LabDaemon:
     def _look(self) -> None:
         """Wait a moment. _End if nobody wants the lab any more."""
         time.sleep(POLL_S)
-        if (self._state / persistent.STOP).exists() or self._kept.idle_s > self._kept.idle_limit_s:
+        if (self._state / persistent.STOP).exists() or self._lab_state.idle_s > self._lab_state.idle_limit_s:
             raise _Stopped
 
     def _has_changed(self) -> bool:
@@ -153,7 +153,7 @@ class LabDaemon:
             return False
         self._looked_at_s = time.monotonic()
         before, self._seen = self._seen, persistent.worker()
-        return self._seen not in (self._kept.loaded, *([] if before == self._seen else [self._seen]))
+        return self._seen not in (self._lab_state.loaded, *([] if before == self._seen else [self._seen]))
 
     def _await_loaded(self, booted: boot.Lab, exchange: Exchange) -> None:
         """Wait until the program in the kernel has loaded the harness."""
@@ -173,17 +173,17 @@ class LabDaemon:
 
     def _tell_last_words(self, booted: boot.Lab, folder: str) -> None:
         """Leave the end of the kernel's console in the run's, where it would be if the run had booted it."""
-        results = Path(self._kept.terms.results, folder)
+        results = Path(self._lab_state.terms.results, folder)
         with contextlib.suppress(OSError), os.fdopen(run_console(results), "ab") as file:
             file.write(booted.said()[-LAST_WORDS_BYTES:])
 
     def _write(self, *, is_ready: bool = True, **changes: object) -> None:
         """Let commands know what is kept now; nothing while it is not ready for them."""
-        self._kept = msgspec.structs.replace(self._kept, **changes)
+        self._lab_state = msgspec.structs.replace(self._lab_state, **changes)
         file = self._state / persistent.KEPT
         if is_ready:
             new = self._state / persistent.NEW
-            new.write_bytes(msgspec.json.encode(self._kept))
+            new.write_bytes(msgspec.json.encode(self._lab_state))
             new.rename(file)
         else:
             file.unlink(missing_ok=True)

@@ -9,6 +9,9 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from harness.cli.streams import tell
+from harness.planning import renamed
+
 SECOND_COLUMN = 22
 """The widest option that has its words in the same line."""
 
@@ -23,7 +26,14 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """Commands, each with the whole of what it does."""
+    """Commands, each with the whole of what it does. Old names on the command line become new ones."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if ctx.parent is None and not ctx.resilient_parsing:
+            args, notes = renamed.current(args)
+            for note in notes:
+                tell(f"harness: {note}")
+        return super().parse_args(ctx, args)
 
     def format_options(self, _ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):

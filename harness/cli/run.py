@@ -64,7 +64,10 @@ def run(
     """Measure each workload on each column, again and again, in a stored order."""
     started_s = process_started_s()
     be_quiet(quiet)
-    request = DEFAULTS if config is None else load_request(config)
+    notes: list[str] = []
+    request = DEFAULTS if config is None else load_request(config, notes)
+    for note in notes:
+        tell(f"harness: {shown_path(config or '')}: {note}")
     given = options.given(typed)
     # Typed options override the file's.
     request = msgspec.structs.replace(request, **given)

@@ -14,6 +14,7 @@ import os
 import re
 import stat
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -164,6 +165,8 @@ class TomlFile:
     kind: str
     path: Path
     text: str
+    updated: Callable[[dict[str, object]], dict[str, object]] = dict
+    """Replaces old keys and values by those that are known."""
 
     def refuse(self, key: str, message: str, hint: str) -> UsageError:
         pattern = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]|\s*\[+\s*{re.escape(key)}\b")
@@ -174,7 +177,7 @@ class TomlFile:
 
     def parse(self) -> dict[str, object]:
         try:
-            return tomllib.loads(self.text)
+            return self.updated(tomllib.loads(self.text))
         # Besides its own error, tomllib raises ValueError for integers of over 4300 digits.
         except (ValueError, RecursionError) as error:
             label = f"{self.kind} file {shown_path(self.path)}"

@@ -25,6 +25,7 @@ from harness.model.errors import UsageError
 from harness.model.protections import MADE, NESTING
 from harness.model.texts import FilePath, TargetName, Typed, UserName
 from harness.parse.files import TomlFile, read_text
+from harness.planning import renamed
 from harness.results.store import RESULTS
 from harness.testbeds import testbed
 
@@ -293,10 +294,19 @@ def require_not_given(request: RunRequest, options: Mapping[str, str], *, found:
             raise UsageError(f"{option} is for harness run, found it with {found}", hint=hint)
 
 
-def load_request(path: Path) -> RunRequest:
-    """The request in a TOML file. UsageError names file, line and key of what is wrong."""
+def load_request(path: Path, notes: list[str] | None = None) -> RunRequest:
+    """The request in a TOML file. UsageError names file, line and key of what is wrong.
+
+    Old names work (``planning.renamed``): each adds a sentence to ``notes``.
+    """
     kind = "configuration"
-    file = TomlFile(kind, path, read_text(path, kind))
+    old: list[str] = []
+
+    def updated(settings: dict[str, object]) -> dict[str, object]:
+        found, old[:] = renamed.current_settings(settings)
+        return found
+
+    file = TomlFile(kind, path, read_text(path, kind), updated)
     # Consent to lose data must be typed each time: a file would give it again, perhaps for another disk.
     request = file.load(RunRequest, destroy=())
     if "version" not in file.parse():
@@ -307,4 +317,6 @@ def load_request(path: Path) -> RunRequest:
             f"expected {CONFIG_VERSION}, found {request.version}",
             "the file is of another version of the harness",
         )
+    if notes is not None:
+        notes += old
     return request

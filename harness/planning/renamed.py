@@ -1,0 +1,74 @@
+"""Old names of commands, options and their values: each works for one release, with a note."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+RENAMED: Mapping[str, str] = {}
+"""Old to new: ``price`` is a command, ``--priced`` an option, ``--kernels apart`` an option's value.
+
+The option of a value is written with its new name. Settings files follow: ``priced = ...``,
+``kernels = "apart"``.
+"""
+
+_JOINTS = re.compile("([,+])")
+
+
+def current(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """A command line with today's names, and a note for each old one."""
+    found: list[str] = []
+    notes: dict[str, None] = {}
+    has_command = False
+    awaited = ""
+    for number, word in enumerate(words):
+        if word == "--":
+            return [*found, *words[number:]], [*notes]
+        if not word.startswith("--"):
+            is_command = not has_command and not word.startswith("-")
+            found.append(_name(word, notes) if is_command else _value(awaited, word, notes))
+            has_command, awaited = has_command or is_command, ""
+            continue
+        option, equals, value = word.partition("=")
+        option = _name(option, notes)
+        found.append(f"{option}={_value(option, value, notes)}" if equals else option)
+        awaited = "" if equals else option
+    return found, [*notes]
+
+
+def current_settings(settings: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:
+    """The keys and values of a settings file with today's names, and a note for each old one."""
+    found: dict[str, object] = {}
+    notes: dict[str, None] = {}
+    for key, value in settings.items():
+        option = f"--{key.replace('_', '-')}"
+        name = RENAMED.get(option, option)
+        if name != option:
+            key = name[2:].replace("-", "_")
+            notes[_note(option[2:].replace("-", "_"), key)] = None
+        if isinstance(value, list):
+            value = [_value(name, each, notes) if isinstance(each, str) else each for each in value]
+        found[key] = _value(name, value, notes) if isinstance(value, str) else value
+    return found, [*notes]
+
+
+def _name(word: str, notes: dict[str, None]) -> str:
+    new = RENAMED.get(word, word)
+    if new != word:
+        notes[_note(word, new)] = None
+    return new
+
+
+def _value(option: str, text: str, notes: dict[str, None]) -> str:
+    """A value, each part of a list or of nested protections by itself."""
+    parts = _JOINTS.split(text)
+    for place, part in enumerate(parts):
+        old = f"{option} {part}"
+        if new := RENAMED.get(old):
+            parts[place] = new.removeprefix(f"{option} ")
+            notes[_note(old, new)] = None
+    return "".join(parts)
+
+
+def _note(old: str, new: str) -> str:
+    return f"{old} is now {new}; the old name goes with the next release"

@@ -4,6 +4,7 @@ compared by diff(1)."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ def load_cpu_costs(name: str, folders: Sequence[Path] | None = None) -> CpuCosts
     if folders is None:
         folders = profiles.search_folders(*profiles.FOLDERS[KIND])
     path = Path(name) if name.endswith(".toml") else profiles.find(KIND, name, folders, known=())
-    file = TomlFile(KIND, path, read_text(path, KIND))
+    # Files of the last version have the key ``prices``.
+    file = TomlFile(KIND, path, re.sub(r"(?m)^prices(?= *=)", "costs", read_text(path, KIND)))
     found = file.load_named(CpuCosts)
     if found.version != VERSION:
         raise file.refuse("version", f"expected {VERSION}, found {found.version}", "measure it again")

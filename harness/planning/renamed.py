@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-RENAMED: Mapping[str, str] = {}
+RENAMED: Mapping[str, str] = {
+    "price": "cpu-cost",
+    "--priced": "--cpu-costs",
+    "--apart": "--per-host",
+    "--kernels apart": "--kernels per-host",
+    "--protect as-found": "--protect pre-existing",
+}
 """Old to new: ``price`` is a command, ``--priced`` an option, ``--kernels apart`` an option's value.
 
 The option of a value is written with its new name. Settings files follow: ``priced = ...``,

@@ -50,6 +50,13 @@ def test_shipped_lists_are_read_and_name_nothing() -> None:
         assert not any(word in text for word in ("ssh://", "/home", "/work", "/tmp", "/root")), path
 
 
+def test_a_file_of_the_last_version_is_read(tmp_path: Path) -> None:
+    text = SHIPPED[0].read_text(encoding="utf-8")
+    old = tmp_path / SHIPPED[0].name
+    old.write_text(text.replace("\ncosts = [", "\nprices = ["), encoding="utf-8")
+    assert load_cpu_costs(str(old)) == load_cpu_costs(SHIPPED[0].stem)
+
+
 HEAD = 'version = 1\ntitle = "x"\n'
 COST = '{ part = "x", per = "I/O", at = "both", ns = 2.0, low = 1.0, high = 3.0 }'
 

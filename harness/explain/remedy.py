@@ -32,7 +32,7 @@ class LimitingResource(enum.StrEnum):
     LINK = "link"
     WINDOW = "window"
     DEVICE = "device"
-    LATENCY_BOUND = "alone"
+    LATENCY_BOUND = "latency"
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

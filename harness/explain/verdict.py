@@ -89,7 +89,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return self.limited_by is Limit.LAB
 
 
-LATENCY_BOUND = "one I/O alone"
+LATENCY_BOUND = "latency of one I/O"
 CORE = "core"
 
 

@@ -304,7 +304,7 @@ def test_a_packet_is_encrypted_while_the_one_before_it_is_on_its_way() -> None:
     alone_ns, core_ns = 2040e3 + 160e3, 160e3
     batch_ns = 2000e3 + 40e3 + 4 * core_ns
     each_ns, then = predicted._time_ns({"core": core_ns}, demands(40e3, 2040e3), 0.0, 4, 4096)
-    assert each_ns == pytest.approx((alone_ns + batch_ns) / 2 / 4) and then == "alone"
+    assert each_ns == pytest.approx((alone_ns + batch_ns) / 2 / 4) and then == "latency"
     # A core that is full hides the round trip of all but the batch.
     each_ns, then = predicted._time_ns({"core": core_ns}, demands(40e3, 2040e3), 0.0, 64, 4096)
     assert each_ns == pytest.approx(core_ns + 2040e3 / 64 / 2) and then == "core"

@@ -165,27 +165,32 @@ def check(step: ChangeStep, cases: list[Case], **before: Any) -> None:
 
 def test_one_io_at_a_time() -> None:
     over_a_faster_link: list[Case] = [
-        ({}, {}, 82.5, "alone"),  # 17.5 us less; the core takes 35 * 0.925 and idles for 15.
-        ({"time": 120}, {}, 82.5 * 1.2, "alone"),  # What nothing explains takes its part of any time.
+        ({}, {}, 82.5, "latency"),  # 17.5 us less; the core takes 35 * 0.925 and idles for 15.
+        ({"time": 120}, {}, 82.5 * 1.2, "latency"),  # What nothing explains takes its part of any time.
         # Parts that are more than the whole take no less than they do.
-        ({"time": 60}, {}, 65 - 17.5, "alone"),
+        ({"time": 60}, {}, 65 - 17.5, "latency"),
         ({"core": 80}, {}, 80 * 0.925 + 15, "core"),
         ({"core": 80}, {"work": 1.0}, 80 + 15, "core"),
         ({"core": 80}, {"work": 0.0}, 80 * 0.85 + 15, "core"),
         ({"core": 80}, {"waits": 1.0}, 80 * 0.925 + 20, "core"),
         ({"core": 80}, {"waits": 0.0, "work": 1.0}, 80 + 10, "core"),
-        ({"faster": replace(TWICE, round_trip_ns=2 * US)}, {}, 100 - 35.5, "alone"),
-        ({"faster": None}, {}, 100, "alone"),  # Without a path that is known to be faster, no time is gained.
-        ({"path": None}, {}, 100, "alone"),
+        ({"faster": replace(TWICE, round_trip_ns=2 * US)}, {}, 100 - 35.5, "latency"),
+        (
+            {"faster": None},
+            {},
+            100,
+            "latency",
+        ),  # Without a path that is known to be faster, no time is gained.
+        ({"path": None}, {}, 100, "latency"),
         # What nothing explains may be the device, where its time is not known: then the gain is not more.
-        ({"time": 120, "device": None}, {}, 120 - 17.5, "alone"),
+        ({"time": 120, "device": None}, {}, 120 - 17.5, "latency"),
     ]
     of_a_device_of_half_the_time: list[Case] = [
-        ({"device": 40, "core": None}, {}, (95 - 20) * 100 / 95, "alone"),
+        ({"device": 40, "core": None}, {}, (95 - 20) * 100 / 95, "latency"),
         # While the disk works the core waits, however long.
-        ({"device": 40, "core": 300}, {}, 100 - 20, "alone"),
-        ({"device": None, "core": 35}, {}, 100.0, "alone"),
-        ({"device": 40, "core": None, "is_memory": True}, {}, 100.0, "alone"),  # Memory is not replaced.
+        ({"device": 40, "core": 300}, {}, 100 - 20, "latency"),
+        ({"device": None, "core": 35}, {}, 100.0, "latency"),
+        ({"device": 40, "core": None, "is_memory": True}, {}, 100.0, "latency"),  # Memory is not replaced.
     ]
     check(FASTER, over_a_faster_link)
     check(HALF, of_a_device_of_half_the_time)
@@ -205,7 +210,7 @@ def test_a_deeper_queue() -> None:
         ({"is_memory": True}, {}, queued(100, [42 * 1.03, 32], 42 * 1.03), "core"),
         ({"device": None, "is_memory": True}, {}, queued(100, [36.05, 32], 36.05), "core"),
         ({"device": 40, "core": 5}, {}, queued(100, [5.15, 32, 40], 42), "device"),
-        ({"device": None, "core": 5, "path": None}, {}, queued(100, [5.15], 26.25), "alone"),
+        ({"device": None, "core": 5, "path": None}, {}, queued(100, [5.15], 26.25), "latency"),
     ]
     check(DEEPER, cases)
     # One window for each round trip however deep it is. Where the core's work is known, what nothing explains

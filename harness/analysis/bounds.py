@@ -1,7 +1,7 @@
 """What a link lets through at most, from its profile alone: rate, round trips and framing.
 
 The closed forms leave out disks, processors and ciphers: a cell far below its bound is limited by something
-else. docs/report.md has the formulas with their sources.
+else. docs/theory.md has the formulas with their sources.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 - **Cannot tell**, else. A cache that had everything before the first read answers as a fast disk does.
 
 What a command takes on the way is not the disk's, and grows with its bytes: the longer reads tell how much.
-The thresholds were set before any target was judged by them (docs/caches.md).
+The thresholds were set before any target was judged by them (docs/nas.md).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ FEWEST = 6
 """The fewest samples with a 95 % interval: see ``interval_rank``."""
 
 REPEATS = 8
-"""Of each cell, by default: two such runs show a difference of 10 % (docs/ci-gate.md)."""
+"""Of each cell, by default: two such runs show a difference of 10 % (docs/ci.md)."""
 
 RANKS_FROM = 10
 """Samples from which on a comparison uses ranks. Before, ranks hardly show one cell of forty: with 7 on a

@@ -6,7 +6,7 @@ the disk: the same without a network) or by its load as told. A full one limits.
 impossible. Where something else than a processor is full, a protection was not loaded, and the figure says
 nothing of it. Without enough of that, the answer is what would decide it, with the command that measures it.
 
-docs/oracle.md has the rules, and how often they were right.
+docs/buying.md says how to use it, docs/scores.md how often it was right.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Targets with a cache are found out by reads alone, those without one are not (docs/caches.md)."""
+"""Targets with a cache are found out by reads alone, those without one are not (docs/nas.md)."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ LAB, MACHINES, SYSTEMS = (
         ("tools/try-on.sh", MACHINES | SYSTEMS, "matrix"),
         ("Makefile", "bare", "matrix"),
         ("docs/machines.md", MACHINES, "matrix"),
-        ("docs/report.md", "", EVERY),
+        ("docs/reading.md", "", EVERY),
         ("CHANGELOG.md", "", EVERY),
         ("tests/machines/site.py", MACHINES, "bare matrix"),
         ("tests/lab/cli.py", EVERY, ""),

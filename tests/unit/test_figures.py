@@ -22,7 +22,7 @@ PRINTED = [name for name, text in TEXTS.items() if figures.BLOCK.search(text)]
 BY_HAND = {
     "docs/nas.md": ["gp3 has 125 MiB/s unless more is paid for"],  # what its maker publishes
     # What somebody else saw and published, and arithmetic.
-    "docs/faq.md": ["1.5 Gbit/s with fio", "reads of 30 to 40 MB/s", "4K at 200 µs are 20 MB/s"],
+    "docs/questions.md": ["1.5 Gbit/s with fio", "reads of 30 to 40 MB/s", "4K at 200 µs are 20 MB/s"],
     "docs/glossary.md": ["with 100 µs of round trip 112.6 MB/s"],  # the arithmetic of a bound
     "docs/probes.md": ["iperf3 sending 10 Gbit/s", "one second of UDP at 10 Gbit/s"],  # what a probe sends
     # Printed by bench/remedies.py --markdown, by bench/whom_to_blame.py --one-end, and what a script injects;
@@ -35,10 +35,8 @@ BY_HAND = {
         "| link of 50 to 200 Mbit/s |",
         "rates of 30 to\n300 Mbit/s",
     ],
-    # What somebody else saw and published, how keys are written, and printed by bench/oracle.py.
-    "docs/oracle.md": ['throughput = "1.8 Gbit/s"', "| key | what | such as |", "| set | figure | verdict |"],
-    "docs/sweeps.md": ["writes reach 33 to 36 MB/s"],  # printed by bench/sweeps.py, exact in virtual time
-    "docs/knees.md": ["up to 26 500 IOPS, 108 MB/s"],  # an example of a sentence
+    "docs/buying.md": ['throughput = "1.8 Gbit/s"', '"940 Mbit/s"'],  # how keys are written
+    "docs/curves.md": ["up to 26 500 IOPS, 108 MB/s"],  # an example of a sentence
     "docs/results.md": ["moves more than 1 GB/s"],  # a threshold
     # What was tried in November 2026, and led to a decision.
     "docs/decisions/kernels.md": ["| local disk, 256K | 5479 / 5908 |", "| unshaped, 4K | 162 / 183 |"],

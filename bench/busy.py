@@ -2,7 +2,8 @@
 
     python bench/busy.py                      # all of it, about an hour on a machine that is quiet otherwise
     python bench/busy.py --results FOLDER     # keep the runs there; what is there is not run again
-    python bench/busy.py --only 2 --markdown  # next to 2 busy loops only; the table as docs/results.md has it
+    python bench/busy.py --only 2             # next to 2 busy loops only
+    python bench/busy.py --store              # for docs/scores.md
 
 Four cells (wired, without IPsec and with AES-GCM; 256K and 4K), 24 rounds, first with nothing put in, and
 then next to 2, 4 and 8 programs that never sleep. Nothing is measured again. Printed is for each number of
@@ -31,6 +32,7 @@ from harness.explain import Limit
 from harness.model import Column
 from harness.report.conclusion import ThroughputRatio
 from harness.results.store import open_runs
+from tools import scores
 
 WORKLOADS = ("seq-read-256k", "rand-read-4k")
 WORDS = (
@@ -120,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", action="append", type=int, choices=RUNS, help="loops; again for more")
     parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--results", type=Path, help="where the runs are kept")
-    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    parser.add_argument("--store", action="store_true", help="store the table for docs/scores.md")
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
         folder = (chosen.results or Path(scratch)).resolve()
@@ -135,7 +137,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ]
     for size, ratio in stated(quiet).items():
         print(f"quiet, {size} bytes: {ratio.brief}")
-    print("\n" + tabulate(lines, HEADINGS, tablefmt="github" if chosen.markdown else "simple"))
+    print("\n" + tabulate(lines, HEADINGS))
+    if chosen.store:
+        scores.store("busy", "python bench/busy.py", HEADINGS, lines)
     return 0
 
 

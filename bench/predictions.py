@@ -44,6 +44,7 @@ from harness.explain.predicted import Ends, NetworkPath, Predicted, PrintedPredi
 from harness.explain.scored import Kind, Score
 from harness.explain.span import Span
 from harness.model import Column, Record, Workload
+from harness.model.units import format_percent
 from harness.parse.cpu_costs import load_cpu_costs
 from harness.parse.jobfile import described
 from harness.parse.profiles import data_folder
@@ -53,6 +54,7 @@ from tests.machines.conftest import install
 from tests.machines.images import UML, disks
 from tests.machines.runs import TOGETHER
 from tests.machines.site import Machine, site
+from tools import scores
 
 JOBS = "[global]\ndirect=1\ntime_based\nruntime=500ms\n" + "".join(
     f"[{rw}-{bs}-qd{depth}]\nrw=rand{rw}\nbs={bs}\nioengine={engine}\niodepth={depth}\n"
@@ -415,6 +417,32 @@ def score(found: Sequence[Cell]) -> Score:
     )
 
 
+BY_SERIES = (
+    "series",
+    "cells",
+    "undisturbed",
+    "median error",
+    "where a core limits",
+    "half width",
+    "within 90 %",
+)
+
+
+def by_series(name: str, cells: Sequence[Cell]) -> list[str]:
+    """A row of the score by series."""
+    of = {each.limits: each for each in kinds([cell for cell in cells if cell.is_quiet])}
+    core, every = of.get("core"), of["all"]
+    return [
+        name,
+        str(len(cells)),
+        str(every.cells),
+        format_percent(every.median_error),
+        f"{format_percent(core.median_error)} of {core.cells}" if core else "n/a",
+        format_percent(every.half_width),
+        format_percent(every.covered),
+    ]
+
+
 def written(found: Score) -> str:
     """As ``profiles/predictions.toml``."""
     data = msgspec.to_builtins(found)
@@ -434,6 +462,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=[each.name for each in SERIES])
     parser.add_argument("--cells", action="store_true", help="also a line for each cell")
     parser.add_argument("--write", action="store_true", help="into profiles/predictions.toml")
+    parser.add_argument("--store", action="store_true", help="store the score by series for docs/scores.md")
     asked = parser.parse_args()
     wanted = [each for each in SERIES if not asked.only or each.name in asked.only]
     found = (
@@ -462,6 +491,12 @@ def main() -> None:
         print(tabulate(rows, disable_numparse=True), end="\n\n")
     made = score(found)
     print(scored.text(made))
+    if asked.store:
+        rows = [
+            by_series(name, [cell for cell in found if cell.series == name])
+            for name in dict.fromkeys(cell.series for cell in found)
+        ]
+        scores.store("predictions", "python bench/predictions.py --results FOLDER", BY_SERIES, rows)
     if asked.write:
         data_folder().joinpath(*scored.FILE).write_text(written(made), encoding="utf-8")
 

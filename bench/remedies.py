@@ -3,7 +3,7 @@
     python bench/remedies.py                       # all of them, some 25 minutes on a quiet machine
     python bench/remedies.py --only own-nvme-tcp   # one series alone
     python bench/remedies.py --results FOLDER      # keep the runs there; what is there is not run again
-    python bench/remedies.py --markdown            # the table as docs/explain.md has it
+    python bench/remedies.py --store               # for docs/scores.md
 
 A series measures cells over emulated links, and tries the forecast of each with `harness explain --try`. Half
 of the cells, chosen by their names, were kept out while the model was made. Printed are said and measured of
@@ -30,6 +30,7 @@ from harness.explain import forecasts
 from harness.explain.forecasts import Tried
 from harness.explain.remedy import LimitingResource
 from harness.results.store import open_runs
+from tools import scores
 
 CLOSE = 1.15
 """A forecast is near within this factor."""
@@ -133,6 +134,13 @@ SERIES = (
 )
 
 
+BY_LINK = ("change", "link", "tried", "within 15 %", "within the interval", "forecast / measured")
+EACH = (
+    *("series", "column", "workload", "change", "before", "forecast", "measured", "forecast/measured"),
+    *("limit after the change", "kept out"),
+)
+
+
 @dataclass(frozen=True)
 class Scored:
     """A forecast that was tried; ``column`` is as in the table, ``then`` what was to limit afterwards."""
@@ -221,29 +229,27 @@ def summary(found: Sequence[Scored], name: str) -> str:
     )
 
 
-def by_link(found: Sequence[Scored], style: str) -> str:
-    """A line for each kind of change on each link."""
+def by_link(found: Sequence[Scored]) -> list[list[str]]:
+    """A row for each kind of change on each link."""
     groups: dict[tuple[str, str], list[Scored]] = {}
     for one in found:
         groups.setdefault((one.tried.forecast.step.kind, one.tried.forecast.column.link), []).append(one)
-    rows = [
+    return [
         [
             kind,
             link,
-            len(those),
-            sum(one.is_close for one in those),
-            sum(one.tried.is_within for one in those),
+            str(len(those)),
+            str(sum(one.is_close for one in those)),
+            str(sum(one.tried.is_within for one in those)),
             f"{min(one.tried.error for one in those):.2f} to {max(one.tried.error for one in those):.2f}",
         ]
         for (kind, link), those in sorted(groups.items())
     ]
-    heads = ["change", "link", "tried", "within 15 %", "within the interval", "said / measured"]
-    return tabulate(rows, heads, tablefmt=style, disable_numparse=True)
 
 
-def table(found: Sequence[Scored], style: str) -> str:
-    """A line for each forecast, MB/s."""
-    rows = [
+def table(found: Sequence[Scored]) -> list[list[str]]:
+    """A row for each forecast, MB/s."""
+    return [
         [
             one.series,
             one.column,
@@ -254,8 +260,6 @@ def table(found: Sequence[Scored], style: str) -> str:
         ]
         for one in found
     ]
-    heads = ["series", "column", "workload", *forecasts.HEADINGS[1:6], "then", ""]
-    return tabulate(rows, heads, tablefmt=style, disable_numparse=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -264,7 +268,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--results", type=Path, help="where the runs are kept; what is there is not run again"
     )
-    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    parser.add_argument("--store", action="store_true", help="store the tables for docs/scores.md")
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:
         folder = (chosen.results or Path(scratch)).resolve()
@@ -274,12 +278,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if not chosen.only or series.name in chosen.only
             for one in tried(series, folder)
         ]
-    style = "github" if chosen.markdown else "simple"
-    print(table(found, style), by_link(found, style), sep="\n\n")
     of_core = [one for one in found if one.then is LimitingResource.CORE]
-    print(summary(found, "\nall"))
-    print(summary([one for one in found if one.is_kept_out], "kept out while the model was made"))
-    print(summary(of_core, "where the processor is next"))
+    said = [
+        summary(found, "all"),
+        summary([one for one in found if one.is_kept_out], "kept out while the model was made"),
+        summary(of_core, "where the processor is next"),
+    ]
+    for name, heads, rows in (
+        ("forecasts-each", EACH, table(found)),
+        ("forecasts", BY_LINK, by_link(found)),
+    ):
+        print(tabulate(rows, heads, disable_numparse=True), end="\n\n")
+        if chosen.store:
+            scores.store(name, "python bench/remedies.py", heads, rows, said if name == "forecasts" else ())
+    print("\n".join(said))
 
 
 if __name__ == "__main__":

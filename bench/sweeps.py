@@ -1,6 +1,6 @@
 """How many points sweeps save, and how far the others are from where they were forecast.
 
-    python bench/sweeps.py [--folder FOLDER] [HARNESS-OPTION...]
+    python bench/sweeps.py [--folder FOLDER] [--store] [HARNESS-OPTION...]
 
 It measures a surface over depth and block as a sweep, then each point of the same grid, with the same options
 (default: virtual time, wired, four access patterns), and prints a line for each curve.
@@ -9,6 +9,7 @@ It measures a surface over depth and block as a sweep, then each point of the sa
 from __future__ import annotations
 
 import argparse
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -16,11 +17,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
+from tabulate import tabulate
+
 from harness.analysis.schedule import Place, throughput_bytes_s
 from harness.explain.curves import NEARLY
 from harness.model import Record
 from harness.results import sweep
 from harness.results.store import RunFolder
+from tools import scores
 
 PATTERNS = ("seq-write-4k", "seq-read-4k", "rand-write-4k", "rand-read-4k")
 OPTIONS = ("--virtual-time", "--link", "wired", "--protect", "off")
@@ -52,19 +56,29 @@ def bends(curve: sweep.MeasuredCurve, rates: Mapping[Place, float]) -> Iterator[
             yield abs(said - true)
 
 
-def score(curve: sweep.MeasuredCurve, truth: Sequence[Record]) -> str:
-    """A line: what was measured, and how right the rest is."""
+def score(curve: sweep.MeasuredCurve, truth: Sequence[Record]) -> list[str]:
+    """A row: what was measured, and how right the rest is."""
     rates = {(each.column, each.workload.name): throughput_bytes_s(each) for each in truth}
     found = [(estimate, rates[place]) for place, estimate in curve.estimates.items()]
     errors = [abs(estimate.value / rate - 1) for estimate, rate in found]
     right = sum(error <= ERROR for error in errors) / len(errors)
     covered = sum(estimate.low <= rate <= estimate.high for estimate, rate in found) / len(found)
     away = list(bends(curve, rates))
-    return (
-        f"{curve.curve.name:40} {len(curve.rates):4} of {len(curve.grid)}   {right:7.1%} "
-        f"{median(errors):8.2%} {max(errors):8.1%} {covered:9.0%} "
-        f"{sum(each <= 1 for each in away):4} of {len(away)}"
-    )
+    return [
+        curve.curve.name,
+        f"{len(curve.rates)} of {len(curve.grid)}",
+        f"{right:.1%}",
+        f"{median(errors):.2%}",
+        f"{max(errors):.1%}",
+        f"{covered:.0%}",
+        f"{sum(each <= 1 for each in away)} of {len(away)}",
+    ]
+
+
+HEADINGS = (
+    *("curve", "measured", "others within 5 %", "median error", "worst", "in their interval"),
+    "bends within a step",
+)
 
 
 def main() -> None:
@@ -73,6 +87,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--folder", type=Path, help="keep the runs there, and use those that are")
+    parser.add_argument("--store", action="store_true", help="store the table for docs/scores.md")
     asked, options = parser.parse_known_args()
     folder = asked.folder or Path(tempfile.mkdtemp(prefix="sweeps-"))
     words = [*(options or OPTIONS), *(word for name in PATTERNS for word in ("--workload", name))]
@@ -82,9 +97,12 @@ def main() -> None:
     grid = measured(
         folder / "grid", "run", "--depth", DEPTHS, "--block", BLOCKS, "--repeats", "1", "--no-probes", *words
     )
-    sys.stdout.write(f"{'':40}   measured   within 5% median worst in interval bends within a step\n")
-    for curve in sweep.measured(few.load_plan(), few.load_records()):
-        sys.stdout.write(score(curve, grid.load_records()) + "\n")
+    rows = [
+        score(curve, grid.load_records()) for curve in sweep.measured(few.load_plan(), few.load_records())
+    ]
+    print(tabulate(rows, HEADINGS, disable_numparse=True))
+    if asked.store:
+        scores.store("sweeps", shlex.join(["python", "bench/sweeps.py", *options]), HEADINGS, rows)
 
 
 if __name__ == "__main__":

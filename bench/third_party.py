@@ -111,7 +111,7 @@ def summary(found: list[tuple[str, Judged, str, str]]) -> tuple[str, bool]:
 
 
 def table(found: list[tuple[str, Judged, str, str]]) -> list[str]:
-    """In Markdown, as in docs/scores.md."""
+    """In Markdown."""
     out = ["| set | figure | verdict | confidence | the authors | score |", "|---|---|---|---|---|---|"]
     for name, judged, scored, said in found:
         verdict = f"{in_short(judged)} | {judged.confidence}"

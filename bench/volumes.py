@@ -3,7 +3,7 @@
     python bench/volumes.py                     # in virtual time and in real time, some 10 minutes
     python bench/volumes.py --only virtual      # or one of them
     python bench/volumes.py --results FOLDER    # keep the runs there; what is there is not run again
-    python bench/volumes.py --markdown          # the tables as docs/explain.md has them
+    python bench/volumes.py --store             # for docs/scores.md
 
 A run with a ramdisk says what three disks would give over each of its columns (`volumes` of `harness explain
 --format json`). Then each disk is put behind the same columns (`harness run --disk`). In virtual time all
@@ -26,6 +26,7 @@ from harness import report
 from harness.explain.volumes import DISKS
 from harness.model import Column
 from harness.results.store import open_runs
+from tools import scores
 
 VIRTUAL, REAL = "virtual", "real"
 MEMORY = "memory"
@@ -113,8 +114,8 @@ def counting(found: Sequence[Tried], clock: str) -> list[Tried]:
     return [each for each in found if clock == VIRTUAL or abs(each.local) <= NEAR]
 
 
-def table(found: Sequence[Tried], clock: str, style: str) -> str:
-    """A line for each disk over each column: computed, measured, and the error."""
+def table(found: Sequence[Tried], clock: str) -> list[list[str]]:
+    """A row for each disk over each column: computed, measured, and the error."""
     counted = counting(found, clock)
     rows = []
     for disk, column in dict.fromkeys((each.disk, each.column) for each in found):
@@ -128,7 +129,7 @@ def table(found: Sequence[Tried], clock: str, style: str) -> str:
             else:
                 row.append(f"local {100 * one.local:+.0f} %")
         rows.append(row)
-    return tabulate(rows, ["disk", "column", *WORKLOADS], tablefmt=style, disable_numparse=True)
+    return rows
 
 
 def summary(found: Sequence[Tried], clock: str) -> str:
@@ -148,13 +149,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--results", type=Path, help="where the runs are kept; what is there is not run again"
     )
-    parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
+    parser.add_argument("--store", action="store_true", help="store the tables for docs/scores.md")
     chosen = parser.parse_args(arguments)
-    style = "github" if chosen.markdown else "simple"
     with tempfile.TemporaryDirectory() as scratch:
         for clock in [chosen.only] if chosen.only else WORDS:
             found = list(tried(clock, (chosen.results or Path(scratch)).resolve()))
-            print(table(found, clock, style), summary(found, clock), sep="\n\n", end="\n\n")
+            rows, heads = table(found, clock), ["disk", "column", *WORKLOADS]
+            print(tabulate(rows, heads, disable_numparse=True), summary(found, clock), sep="\n\n", end="\n\n")
+            if chosen.store:
+                command = f"python bench/volumes.py --only {clock}"
+                scores.store(f"volumes-{clock}", command, heads, rows, [summary(found, clock)])
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
     python bench/what_if.py --blind FOLDER       # and between the series of bench/predictions.py
     python bench/what_if.py --virtual FOLDER     # and in virtual time by the CPU costs of lab-own
     python bench/what_if.py --changes            # also a line for each change
+    python bench/what_if.py --virtual FOLDER --store     # for docs/scores.md
 
 Two cells are a change if they differ in one thing alone (``kind_of``): the cipher's driver, the kernel, the
 link, the transport, a protection, or the depth. Said is what was measured before it, times the ratio of two
@@ -50,6 +51,7 @@ from harness.model.units import format_percent
 from harness.parse.cpu_costs import load_cpu_costs, written
 from harness.parse.jobfile import described
 from harness.results.measured import Measured
+from tools import scores
 
 WITHIN = 3.0
 """Points that a change may be off by."""
@@ -350,8 +352,8 @@ def virtual(folder: Path) -> Iterator[Pool]:
 
 HEADINGS = (
     *("what changed", "where", "changes", "worth", "median error", "within 3 points", "off, median"),
-    *("half width", "within 90 %", "said to 3 points", "within 3 points"),
-    *("measured again: error", "within 3 points"),
+    *("half width", "within 90 %", "±3 or less", "of these within 3 points"),
+    *("measured again: error", "again: within 3 points"),
 )
 
 
@@ -420,6 +422,7 @@ def main() -> None:
     parser.add_argument("--blind", type=Path, help="where bench/predictions.py has its results")
     parser.add_argument("--virtual", type=Path, help="where runs in virtual time are, or go")
     parser.add_argument("--changes", action="store_true", help="also a line for each change")
+    parser.add_argument("--store", action="store_true", help="store the table for docs/scores.md")
     asked = parser.parse_args()
     found = [*changes(stored(), STORED_RUNS)]
     if asked.blind is not None:
@@ -428,7 +431,10 @@ def main() -> None:
         found += changes([*virtual(asked.virtual)], VIRTUAL)
     if asked.changes:
         print(tabulate([line(each) for each in found], OF_EACH, disable_numparse=True), end="\n\n")
-    print(tabulate([*rows(found)], HEADINGS, disable_numparse=True))
+    made = [*rows(found)]
+    print(tabulate(made, HEADINGS, disable_numparse=True))
+    if asked.store:
+        scores.store("what-if", "python bench/what_if.py --blind FOLDER --virtual FOLDER", HEADINGS, made)
     worst = sorted(found, key=lambda each: -each.points)[:5]
     print("\n" + tabulate([line(each) for each in worst], OF_EACH, disable_numparse=True))
 

@@ -43,6 +43,7 @@ from harness.explain.verdict import Confidence
 from harness.model import BackingKind, Plan, Record
 from harness.model.telemetry import Telemetry
 from harness.results.store import open_plans, open_probes, open_results
+from tools.scores import store
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
 RIGHT, ANSWERED = 0.9, 0.6
@@ -516,8 +517,11 @@ def scored(injected: Limit, said: Explained) -> Score:
     return Score.HALF if is_half else Score.WRONG
 
 
-def scores(found: Sequence[tuple[str, Score, Confidence]]) -> str:
-    """The table: how many of each kind are how right, and how sure they were."""
+ONE_END_COLUMNS = ("injected", "cells", *Score, "confidence")
+
+
+def scores(found: Sequence[tuple[str, Score, Confidence]]) -> list[list[str]]:
+    """The rows: how many of each kind are how right, and how sure they were."""
     kinds = list(dict.fromkeys(kind for kind, _, _ in found))
     rows = []
     for kind in (*kinds, "all"):
@@ -525,8 +529,8 @@ def scores(found: Sequence[tuple[str, Score, Confidence]]) -> str:
         counts = Counter(score for score, _ in of)
         sure = Counter(f"{score} {sure}" for score, sure in of if score in (Score.RIGHT, Score.WRONG))
         words = ", ".join(f"{count} {name}" for name, count in sorted(sure.items()))
-        rows.append([kind, len(of), *(counts[score] for score in Score), words])
-    return tabulate(rows, ["put in", "cells", *Score, "confidence"], tablefmt="simple")
+        rows.append([kind, str(len(of)), *(str(counts[score]) for score in Score), words])
+    return rows
 
 
 def is_good_enough(found: Sequence[tuple[str, Score, Confidence]]) -> bool:
@@ -560,6 +564,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--results", type=Path, help="where the runs are kept; what is there is not run again"
     )
     parser.add_argument("--one-end", action="store_true", help="with what the initiator alone sees")
+    parser.add_argument("--store", action="store_true", help="with --one-end: the table for docs/scores.md")
     parser.add_argument("--save", type=Path, help="write the evidence to this file")
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:
@@ -589,7 +594,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name = f"{cell.experiment}: {cell.evidence.name} {cell.evidence.workload}"
         print(f"{mark}{name}: {sentence(said)}")
     if chosen.one_end:
-        print("\n" + scores(of_one_end))
+        rows = scores(of_one_end)
+        print("\n" + tabulate(rows, ONE_END_COLUMNS))
+        if chosen.store:
+            store("one-end", "python bench/whom_to_blame.py --one-end", ONE_END_COLUMNS, rows)
         return 0 if is_good_enough(of_one_end) else 1
     print("\n" + confusion(verdicts))
     agreed = sum(injected is verdict for injected, verdict in verdicts)

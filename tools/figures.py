@@ -51,7 +51,7 @@ from harness.probes.emulation import profile_ns
 from harness.report.picture import with_text
 from harness.results import sweep
 from harness.results.store import RunFolder
-from tools import notebook
+from tools import notebook, scores
 
 ROOT = Path(__file__).parents[1]
 FIGURES = "docs/figures"
@@ -359,6 +359,7 @@ PRINTERS: Mapping[str, Callable[..., str]] = {
     "matrix": matrix,
     "protections": protections,
     "runs": runs,
+    "score": scores.printed,
     "sentences": sentences,
     "theory": theory,
     "value": value,
@@ -427,7 +428,7 @@ def printed(asked: str) -> str:
     name, *words = shlex.split(part["asked"] if part else asked)
     try:
         reported = PRINTERS[name](*words) if name in PRINTERS else harness_prints([name, *words])
-    except (TypeError, FileNotFoundError, HarnessError) as error:
+    except (TypeError, ValueError, FileNotFoundError, HarnessError) as error:
         raise Wrong(str(error)) from error
     if part is None:
         return reported

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import figures, notebook
+from tools import figures, notebook, scores
 
 HINT = "python tools/figures.py --write prints it anew"
 ASKED = "It was <!-- figures: {} -->1<!-- end --> there.\n"
@@ -25,16 +25,8 @@ BY_HAND = {
     "docs/questions.md": ["1.5 Gbit/s with fio", "reads of 30 to 40 MB/s", "4K at 200 µs are 20 MB/s"],
     "docs/glossary.md": ["with 100 µs of round trip 112.6 MB/s"],  # the arithmetic of a bound
     "docs/probes.md": ["iperf3 sending 10 Gbit/s", "one second of UDP at 10 Gbit/s"],  # what a probe sends
-    # Printed by bench/remedies.py --markdown, by bench/whom_to_blame.py --one-end, and what a script injects;
-    # by bench/volumes.py --markdown, and lines that tests/unit/explain/test_volumes.py holds.
-    "docs/explain.md": [
-        "| hdd-7200 | wired ",
-        "Kept MB/s, wired, computed",
-        '"88 of 524, 17 %" means',
-        "| debian | wired | rand",
-        "| link of 50 to 200 Mbit/s |",
-        "rates of 30 to\n300 Mbit/s",
-    ],
+    # What a script injects, and what bench/sweeps.py found in virtual time.
+    "docs/scores.md": ["rates of 30 to 300 Mbit/s", "fall from 33 to 36 MB/s"],
     "docs/buying.md": ['throughput = "1.8 Gbit/s"', '"940 Mbit/s"'],  # how keys are written
     "docs/curves.md": ["up to 26 500 IOPS, 108 MB/s"],  # an example of a sentence
     "docs/results.md": ["moves more than 1 GB/s"],  # a threshold
@@ -108,7 +100,7 @@ def test_what_is_stored_is_shown_with_its_command_is_small_and_names_no_folder_o
     blocks = (block for text in TEXTS.values() for block in figures.BLOCK.finditer(text))
     asked = {word for block in blocks for word in block["asked"].split()}
     folders = {file.name for file in (figures.ROOT / figures.FIGURES).iterdir() if file.is_dir()}
-    assert folders == {*figures.RUNS} <= asked
+    assert folders == {*figures.RUNS, scores.FOLDER.name} and {*figures.RUNS} <= asked
 
     # More options behind a command are those of a trial, which docs/figures/README.md shows.
     for name, words in figures.RUNS.items():

@@ -109,8 +109,6 @@ def test_the_answer_has_three_lines_below_their_headings_and_says_once_that_they
     assert [line.count("  ") > 0 for line in lines(loaded().volumes, 50)] == [True] * 4
     assert max(map(len, lines(loaded().volumes, 50))) <= 50, "workloads are left out"
     assert "\n".join(said) in harness("explain", "--summary", str(MAKE_RUN), cwd=FIGURES).stdout
-    page = (FIGURES.parent / "explain.md").read_text(encoding="utf-8")
-    assert "\n".join(f"    {line}" for line in said) in page
     reported = json.loads(harness("explain", "--format", "json", str(MAKE_RUN), cwd=FIGURES).stdout)
     assert len(reported["volumes"]) == 48 and reported["volumes"][0]["mark"] == COMPUTED
 
@@ -179,7 +177,7 @@ def test_the_score_counts_what_is_near_its_profile() -> None:
     said = [score.summary(found, clock) for clock in (score.VIRTUAL, score.REAL)]
     assert said[0] == "virtual time: 1 of 3 cells within 5 %, worst by 100.0 %"
     assert "real time: 2 of 2 cells within 15 %, worst by 6.0 %; 1 of 3 left out" in said[1]
-    (row,) = score.table(found, score.REAL, "plain").splitlines()[1:]
+    (row,) = score.table(found, score.REAL)
     assert "104 / 100 (+4.0 %)" in row and "local +50 %" in row
     assert "rw=randread\nbs=4k\nruntime=10s" in score.jobs(score.VIRTUAL, "hdd-7200")
     assert not any("10s" in score.jobs(*of) for of in ((score.VIRTUAL, "nvme"), (score.REAL, "hdd-7200")))

@@ -23,6 +23,7 @@ from tests.unit.cli.test_cli import assert_refused
 from tests.unit.command import harness
 from tests.unit.explain.test_explain import known
 from tests.unit.explain.test_predicted import ENDS, job, network_path
+from tools.scores import load
 
 FIGURES = Path(__file__).parents[3] / "docs" / "figures"
 BASELINES = FIGURES / "ladder"
@@ -220,12 +221,8 @@ def test_a_cost_that_is_changed_is_a_change_and_there_alone() -> None:
 
 
 @pytest.mark.thorough
-def test_the_page_has_the_score_of_the_script() -> None:
-    page = (FIGURES.parent / "cpu-costs.md").read_text(encoding="utf-8")
-    for _, _, count, worth, error, near, _, half_width, covered, *sure in score.rows(
-        [*score.changes(score.stored(), score.STORED_RUNS)]
-    ):
-        assert f"| {count} | {worth} | {error} | {near.split()[0]} |" in page
-        said, right = sure[0], sure[1].split()[0]
-        of = f"{right} of {said}" if int(said) else right
-        assert f"| {half_width} | {covered.replace('%', ' %')} | {of} |" in page
+def test_the_stored_score_is_the_script_s() -> None:
+    found = [*score.rows([*score.changes(score.stored(), score.STORED_RUNS)])]
+    stored = load("what-if")
+    assert [*stored.columns] == [*score.HEADINGS]
+    assert [[*row] for row in stored.rows if row[1] == score.STORED_RUNS] == found

@@ -1,0 +1,109 @@
+"""Tables of scores: what a script of bench/ measured and stored, or judges again from stored evidence.
+
+``python bench/NAME.py --store`` writes ``docs/figures/scores/NAME.json``, and ``score NAME`` in a page of the
+docs prints it (tools/figures.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from tabulate import tabulate
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "figures" / "scores"
+EVIDENCE = ROOT / "tests" / "data" / "injections.json"
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """``command`` makes it, ``measured`` says when and on what; ``summary`` are sentences below the rows."""
+
+    command: str
+    measured: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    summary: Sequence[str] = ()
+
+    def of(self, columns: Sequence[str]) -> Table:
+        """With these columns alone. ValueError if it has no such column."""
+        places = [list(self.columns).index(name) for name in columns]
+        rows = [[row[place] for place in places] for row in self.rows]
+        return msgspec.structs.replace(self, columns=columns, rows=rows)
+
+
+def store(
+    name: str,
+    command: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    summary: Sequence[str] = (),
+) -> None:
+    """Write what ``command`` found today, each row on a line of its own, so that diff shows which changed."""
+    about = {"command": command, "measured": f"{date.today():%B %Y}", "columns": [*columns]}
+    lines = [f"{json.dumps(key)}: {_text(value)}" for key, value in about.items()]
+    lines.append('"rows": [\n  ' + ",\n  ".join(map(_text, rows)) + "\n ]")
+    lines.append(f'"summary": {_text([*summary])}')
+    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / f"{name}.json").write_text("{\n " + ",\n ".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def load(name: str) -> Table:
+    """A stored one. FileNotFoundError if there is none."""
+    return msgspec.json.decode((FOLDER / f"{name}.json").read_bytes(), type=Table)
+
+
+def third_party() -> Table:
+    """The verdicts on published figures whose authors named a cause."""
+    from bench import third_party as bench
+
+    found = list(bench.rows())
+    rows = [
+        [name, judged.title, bench.in_short(judged), str(judged.confidence), score]
+        for name, judged, score, _ in found
+        if score
+    ]
+    columns = ["set", "figure", "verdict", "confidence", "score"]
+    summary = [bench.summary(found)[0]]
+    return Table(
+        command="python bench/third_party.py", measured="", columns=columns, rows=rows, summary=summary
+    )
+
+
+def injections() -> Table:
+    """The verdicts on bottlenecks that were injected, judged again from the stored evidence."""
+    from bench import whom_to_blame as bench
+    from harness.explain import Explained, Limit
+
+    found: dict[Limit, list[Limit]] = {}
+    for cell in msgspec.json.decode(EVIDENCE.read_bytes(), type=list[bench.Judged]):
+        found.setdefault(cell.injected, []).append(Explained.of(cell.evidence).verdict.limited_by)
+    rows = []
+    for injected, limits in found.items():
+        right, unknown = limits.count(injected), limits.count(Limit.UNKNOWN)
+        rows.append(
+            [str(each) for each in (injected, len(limits), right, unknown, len(limits) - right - unknown)]
+        )
+    columns = ["injected", "cells", "named", "no verdict", "another one named"]
+    return Table(command="python bench/whom_to_blame.py", measured="", columns=columns, rows=rows)
+
+
+JUDGED: Mapping[str, Callable[[], Table]] = {"third-party": third_party, "injections": injections}
+"""What is not stored as a table, because the evidence is."""
+
+
+def printed(name: str, *columns: str) -> str:
+    """As text, with these columns (all, if there are none)."""
+    table = JUDGED[name]() if name in JUDGED else load(name)
+    table = table.of(columns) if columns else table
+    drawn = tabulate(table.rows, table.columns, disable_numparse=True)
+    source = ", ".join(filter(None, (table.command, table.measured)))
+    return "\n".join([*(line.rstrip() for line in drawn.splitlines()), "", *table.summary, source])
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

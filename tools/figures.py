@@ -33,7 +33,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import typer
 
@@ -328,15 +327,6 @@ def waterfall(name: str, workload: str) -> str:
     return "\n".join([*lines, "", *verdicts])
 
 
-def theory() -> str:
-    """Theory next to virtual time, of the reference figures of the tests."""
-    from tests.lab import references as of_tests
-    from tests.lab import test_against_theory as against
-
-    with mock.patch.object(of_tests, "folder", lambda: ROOT / "tests/data/virtual/linux-6.1-fio-3.33"):
-        return "\n".join(against.documented())
-
-
 def runs() -> str:
     """What each name is."""
     lines = ["| name | command | harness | processor | took |", "|---|---|---|---|---|"]
@@ -361,7 +351,6 @@ PRINTERS: Mapping[str, Callable[..., str]] = {
     "runs": runs,
     "score": scores.printed,
     "sentences": sentences,
-    "theory": theory,
     "value": value,
     "waterfall": waterfall,
 }

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 from tabulate import tabulate
@@ -92,7 +93,37 @@ def injections() -> Table:
     return Table(command="python bench/whom_to_blame.py", measured="", columns=columns, rows=rows)
 
 
-JUDGED: Mapping[str, Callable[[], Table]] = {"third-party": third_party, "injections": injections}
+def theory() -> Table:
+    """How far virtual time is from theory: of the reference figures of the tests, and as it was stored."""
+    from tests.lab import references
+    from tests.lab import test_against_theory as against
+
+    found: dict[str, list[tuple[str, str]]] = {}
+    with mock.patch.object(references, "folder", lambda: ROOT / "tests/data/virtual/linux-6.1-fio-3.33"):
+        for line in [*against.documented()][2:]:
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            found.setdefault(f"iSCSI, {cells[1]}", []).append((cells[6], cells[9]))
+    for name, title in (("nvme-tcp", "NVMe/TCP"), ("nbd", "NBD"), ("protections", "")):
+        for row in load(f"theory-{name}").rows:
+            found.setdefault(title or row[0], []).append((row[-4], row[-1]))
+    rows = [
+        [name, str(len(cells)), *(max(each, key=_percent) for each in zip(*cells, strict=True))]
+        for name, cells in found.items()
+    ]
+    columns = ["transport and protection", "cells", "time differs by", "bytes differ by"]
+    command = "python -m tests.lab.test_against_theory table"
+    return Table(command=command, measured="", columns=columns, rows=rows)
+
+
+def _percent(text: str) -> float:
+    return abs(float(text.removesuffix("%")))
+
+
+JUDGED: Mapping[str, Callable[[], Table]] = {
+    "third-party": third_party,
+    "injections": injections,
+    "theory": theory,
+}
 """What is not stored as a table, because the evidence is."""
 
 

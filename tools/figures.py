@@ -40,7 +40,6 @@ import harness
 from harness.analysis import disturbance, stats
 from harness.cli import app
 from harness.explain import curves
-from harness.explain.waterfall import PARTS
 from harness.model import TRANSPORTS, Record
 from harness.model.errors import HarnessError
 from harness.model.lines import wrapped
@@ -211,11 +210,6 @@ def hops(name: str) -> str:
     return "\n".join(lines)
 
 
-def hop_us(name: str, column: str) -> str:
-    """One of these times, for a sentence."""
-    return f"{_io_us(name, column, 'rand-read-4k'):.0f}"
-
-
 def depths(*names: str) -> str:
     """MB/s of reads, one / eight at a time: rows of protections and sizes, a column for each name."""
     found = [mb_s(name) for name in names]
@@ -310,23 +304,6 @@ def emulation(name: str) -> str:
     return "\n".join(lines)
 
 
-def waterfall(name: str, workload: str) -> str:
-    """Where the time of one I/O goes, a row for each column over a network; and what limits each."""
-    cells = json.loads(harness_prints(["explain", name, "--format", "json"]))["cells"]
-    cells = [one for one in cells if one["workload"] == workload and one["column"]["link"] != "local"]
-    parts = [part for part in PARTS if any(part in (one["waterfall_ns"] or {}) for one in cells)]
-    lines = [f"| us for one I/O | all | {' | '.join(part.replace('_', ' ') for part in parts)} |"]
-    lines.append(f"|---|{'---:|' * (1 + len(parts))}")
-    verdicts = []
-    for one in cells:
-        column, ns = "+".join(one["column"]["protection"]) or "unprotected", one["waterfall_ns"] or {}
-        # Not -0.0.
-        figures = [f"{round(ns[part] / 1e3, 1) + 0.0:.1f}" if part in ns else "" for part in parts]
-        lines.append(f"| {column} | {sum(ns.values()) / 1e3:.1f} | {' | '.join(figures)} |")
-        verdicts.append(f"- {column}: {one['sentence']}")
-    return "\n".join([*lines, "", *verdicts])
-
-
 def runs() -> str:
     """What each name is."""
     lines = ["| name | command | harness | processor | took |", "|---|---|---|---|---|"]
@@ -343,7 +320,6 @@ PRINTERS: Mapping[str, Callable[..., str]] = {
     "command": command,
     "depths": depths,
     "emulation": emulation,
-    "hop-us": hop_us,
     "hops": hops,
     "losses": losses,
     "matrix": matrix,
@@ -352,7 +328,6 @@ PRINTERS: Mapping[str, Callable[..., str]] = {
     "score": scores.printed,
     "sentences": sentences,
     "value": value,
-    "waterfall": waterfall,
 }
 """What no command of the harness prints."""
 

@@ -261,7 +261,7 @@ def as_json(
     tried: Sequence[Tried] = (),
     volumes: Sequence[VolumeOverPath] = (),
 ) -> str:
-    """``{"cells": [{…}]}``; docs/explain.md describes the keys. What is unknown is null."""
+    """``{"cells": [{…}]}``; docs/schemas/explain.json has the keys. What is unknown is null."""
     found: PrintedVerdicts = {
         "cells": [_plain(cell) for cell in cells],
         "corrections": list(corrections),

@@ -206,7 +206,7 @@ def esp_of(framing: Framing) -> str:
 
 
 def documented() -> Iterator[str]:
-    """The table of the docs."""
+    """A table of Markdown: theory next to the reference figures."""
     yield from table(golden("all"), CELLS, predict, MTU=operator.attrgetter("mtu_bytes"), ESP=esp_of)
 
 

@@ -5,12 +5,14 @@ Nothing here needs a machine that can measure.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from harness.model import unread
+from harness.model.errors import UsageError
 from harness.results.measured import Measured
 
 if TYPE_CHECKING:
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from harness.explain import Explained
     from harness.table.comparison import Comparison
     from harness.table.options import Options, Table
+    from harness.table.views import Grid
+
+__all__ = ["Results", "UsageError", "open_results"]
 
 
 class Results(Measured, frozen=True, kw_only=True, dict=True):
@@ -43,26 +48,46 @@ class Results(Measured, frozen=True, kw_only=True, dict=True):
         made = build(self.records, options, self.plans, self.environments, own)
         return msgspec.structs.replace(made, notes=(*self.lacks, *made.notes))
 
+    def view(self, name: str) -> Grid:
+        """A view of probes (link, pppoe, openflow, pps, udp-latency), or of cells (scale, counters), as
+        ``harness table --view`` prints it (``harness.table.views.render``).
+
+        UsageError for another name. A view of what was not measured has no rows.
+        """
+        from harness.table import views
+
+        match view := views.View(name):
+            case views.View.SCALE:
+                return views.build_scale(self.records)
+            case views.View.COUNTERS:
+                return views.build_counters(self.records, [*self.plans.values()])
+        return views.build(view, self.probes)
+
     def explain(self) -> list[Explained]:
         """What limits each cell, where its time goes, and what would help, in the order of the table."""
         from harness.explain import explain
 
         return explain(self.records, self.plans, self.probes)
 
-    def compare(self, other: Results, *, metric: str = "MB/s", margin: float | None = None) -> Comparison:
-        """Whether each cell of ``other`` is faster or slower than here, or that it is inconclusive.
+    def compare(
+        self, other: Results | Path | str, *, metric: str = "MB/s", margin: float | str | None = None
+    ) -> Comparison:
+        """Whether each cell of ``other``, results or a path, is faster or slower than here, or inconclusive.
 
-        ``margin`` is the part (0.05) by which a cell has to differ to be of interest; None: as in ``harness
-        compare``.
+        ``margin`` is the part (0.05 or 5%) by which a cell has to differ to be of interest; None: as in
+        ``harness compare``. UsageError for anything else, and without a cell in common.
         """
+        from harness.model.units import as_part
         from harness.table import Metric
         from harness.table.comparison import MARGIN, compare
 
-        return compare(self, other, Metric(metric), MARGIN if margin is None else margin)
+        least = MARGIN if margin is None else as_part(margin, what="margin")
+        found = other if isinstance(other, Measured) else open_results(other)
+        return compare(self, found, Metric(metric), least)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row for each record and direction, and for each point of a sweep that was not measured, with the
-        columns of ``harness export``.
+        """A row for each record and direction, with the columns of ``harness export``; and one for each point
+        of a sweep that was not measured, whose ``is_estimated`` is true and whose rates are estimates.
 
         RequirementError without pandas, which the harness does not install.
         """
@@ -81,9 +106,18 @@ class Results(Measured, frozen=True, kw_only=True, dict=True):
 
 
 def open_results(*paths: Path | str) -> Results:
-    """All that was measured in ``paths``: folders of runs, records, or plain JSON outputs of fio.
+    """All that was measured in ``paths``: folders of runs, records, or plain JSON outputs of fio. A run may
+    have probes alone.
 
-    UsageError for a path without anything to read; what cannot be read within one costs itself alone.
+    UsageError without a path, for what is none, and for a path without anything to read; what cannot be read
+    within one costs itself alone.
     """
+    if not paths:
+        raise UsageError("expected a path, found none", hint='open_results("results/")')
+    for path in paths:
+        if not isinstance(path, str | os.PathLike):
+            raise UsageError(
+                f"expected a path, found {type(path).__name__}", hint="several: open_results(*paths)"
+            )
     with unread.noted():
-        return Results.read(paths)
+        return Results.read(paths, with_probes=True)

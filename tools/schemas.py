@@ -13,30 +13,41 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from harness.explain.predicted import PrintedPrediction
 from harness.explain.printed import PrintedFigures, PrintedVerdicts
+from harness.explain.published import Published
 from harness.explain.scored import Score
 from harness.explain.what_if import PrintedWhatIf
-from harness.model import Plan, Record
+from harness.model import SCHEMA_VERSION, Plan, Record
 from harness.results.probe_records import ProbeRecord
-from harness.table.printed import PrintedTable
+from harness.table.export import EXPORTED
+from harness.table.printed import PrintedComparison, PrintedTable, PrintedView
 
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
 
+STORED = f", with `schema` {SCHEMA_VERSION}; the harness reads older files as such"
+
 TYPES: Mapping[str, tuple[Any, str]] = {
-    "record": (Record, "One cell and repeat of a run: cells/KEY.json"),
-    "probe-record": (ProbeRecord, "One probe of one path: probes/KEY.json"),
-    "plan": (Plan, "All that a run was to measure: plan.json"),
+    "record": (Record, f"One cell and repeat of a run: cells/KEY.json{STORED}"),
+    "probe-record": (ProbeRecord, f"One probe of one path: probes/KEY.json{STORED}"),
+    "plan": (Plan, f"All that a run was to measure: plan.json{STORED}"),
     "table": (PrintedTable, "What `harness table --format json` prints"),
+    "view": (PrintedView, "What `harness table --view VIEW --format json` prints"),
+    "compare": (PrintedComparison, "What `harness compare --format json` prints"),
     "predict": (PrintedPrediction, "What `harness predict --format json` prints"),
     "predict-score": (Score, "What `harness predict --score --format json` prints"),
     "explain": (PrintedVerdicts, "What `harness explain --format json` prints"),
+    "explain-reference": (Published, "What `harness explain --reference NAME --format json` prints"),
     "explain-figures": (PrintedFigures, "What `harness explain --figures FILE --format json` prints"),
     "what-if": (PrintedWhatIf, "What `harness explain` and `predict` print with --what-if --format json"),
+    "export": (
+        msgspec.defstruct("ExportRow", [(each.name, cast(Any, each.kind) | None) for each in EXPORTED]),
+        "A line of what `harness export --format jsonl` prints",
+    ),
 }
 """By name: the type of the whole document, and its title."""
 
@@ -90,7 +101,7 @@ def _portable(found: Any, *, is_stored: bool) -> Any:
 def tables() -> str:
     """For each type what its docstring says and a table of its fields, in Markdown with MyST's labels."""
     found: dict[str, Any] = {}
-    for name in TYPES:
+    for name in [each for each in TYPES if each != "export"]:
         found |= schema(name)["$defs"]
     return "\n".join(
         _table(name, reported, found) for name, reported in found.items() if "properties" in reported

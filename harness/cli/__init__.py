@@ -138,7 +138,7 @@ harness run --target ssh://root@nas --link local --link wired=eth0""",
     "probe": """harness probe --link wired --ipsec both
 harness probe --profile document-004 --count 5000""",
     "table": """harness table results/ --metric p99 --ratio ipsec
-harness table results/RUN --format github""",
+harness table results/RUN --format markdown""",
     "compare": "harness compare results/A results/B --fail-if-slower 5%",
     "explain": """harness explain results/RUN --summary
 harness explain --reference document-003
@@ -155,7 +155,7 @@ harness predict --machine nas.toml --initiator-machine laptop.toml""",
     "documents": """harness documents --run
 harness documents --run --quick --document document-000
 harness documents results/documents -o documents.html""",
-    "export": "harness export results/ --to parquet -o results.parquet",
+    "export": "harness export results/ --format parquet -o results.parquet",
     "share": """harness share results/RUN --to mine.zip
 harness compare mine.zip results/RUN       (as a run's folder)""",
     "doctor": """harness doctor --target ssh://root@nas --initiator local

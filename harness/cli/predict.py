@@ -11,9 +11,8 @@ from tabulate import tabulate
 
 from harness.cli import options
 from harness.cli.streams import tell
-from harness.explain import predicted, scored, what_if
+from harness.explain import ExplainFormat, predicted, scored, what_if
 from harness.explain.predicted import Ends
-from harness.model.choices import Choice
 from harness.model.errors import UsageError
 from harness.model.escape import as_json
 from harness.parse.cpu_costs import load_cpu_costs
@@ -25,13 +24,6 @@ OPTIONS = (
     *("ip", "ipsec_mode"),
 )
 """Those of ``harness run`` that say which matrix."""
-
-
-class PredictFormat(Choice):
-    """format"""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 @options.taking(RunRequest, only=OPTIONS)
@@ -67,10 +59,10 @@ def predict_command(
 ) -> None:
     """Say what a matrix would be, from CPU cost files alone: predicted, with intervals, and never
     measured."""
-    shape = PredictFormat(format)
+    shape = ExplainFormat(format)
     if score:
         known = scored.load()
-        sys.stdout.write((as_json(known) if shape is PredictFormat.JSON else scored.text(known)) + "\n")
+        sys.stdout.write((as_json(known) if shape is ExplainFormat.JSON else scored.text(known)) + "\n")
         return
     if machine is None:
         raise UsageError(
@@ -85,7 +77,7 @@ def predict_command(
     found = predicted.predict(ends, columns, jobs)
     outside = [*predicted.doubts(ends), *scored.outside(scored.load(), ends, columns, jobs)]
     changed = None if if_faster is None else what_if.worked_out(ends, columns, jobs, if_faster)
-    if shape is PredictFormat.JSON:
+    if shape is ExplainFormat.JSON:
         as_it_is = predicted.document(ends, found, outside)
         shown = as_it_is if changed is None else msgspec.structs.replace(changed, outside=tuple(outside))
         sys.stdout.write(as_json(shown) + "\n")

@@ -9,13 +9,14 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from harness.api import Results
 from harness.cli.completion import VALUES
 from harness.cli.streams import NARROW, tell
+from harness.model.choices import OLD, Choice
 from harness.model.errors import UsageError
 from harness.model.probing import NAMED
 from harness.model.units import parse_percent
@@ -46,12 +47,22 @@ PoolOption = Annotated[
 METRIC_HELP = f"{', '.join(Metric)} (mean and percentiles: latency)."
 
 
+Shape = TypeVar("Shape", bound=Choice)
+GOES = "the old name goes with the next release"
+
+
+def format_of(kind: type[Shape], typed: str) -> Shape:
+    """The format that was typed, with a note if its name is an old one. UsageError for another."""
+    found = kind(typed)
+    if typed.casefold() in OLD:
+        tell(f"harness: --format {typed} is now --format {found}; {GOES}")
+    return found
+
+
 def table(
     paths: ResultsPaths = None,
     metric: Annotated[str, typer.Option(help=METRIC_HELP)] = "MB/s",
-    format: Annotated[
-        str, typer.Option(help="plain, github (markdown), html, csv, latex or json.")
-    ] = "plain",
+    format: Annotated[str, typer.Option(help=f"{', '.join(TableFormat)}.")] = "text",
     ratio: Annotated[
         str,
         typer.Option(help="none, local (ratio to the local column) or ipsec (to the column without IPsec)."),
@@ -76,19 +87,20 @@ def table(
 ) -> None:
     """Print the matrix of one run, of several, or of fio outputs that you already have; or a view of
     probes."""
+    shape = format_of(TableFormat, format)
     if view is None and reference is not None:
         view = references.view_of(reference)
     if view is not None:
         if (Metric(metric), RatioTo(ratio)) != (Metric.MB_S, RatioTo.NONE):
             raise UsageError("--metric and --ratio apply to the matrix, but --view was given as well")
-        print_view(paths or [Path(RESULTS)], View(view), reference, TableFormat(format))
+        print_view(paths or [Path(RESULTS)], View(view), reference, shape)
         return
     options = Options(
         metric=Metric(metric),
         ratio=RatioTo(ratio),
         reference=references.load_reference(reference) if reference else None,
     )
-    print_table(paths or [Path(RESULTS)], options, TableFormat(format), is_pooled=is_pooled)
+    print_table(paths or [Path(RESULTS)], options, shape, is_pooled=is_pooled)
 
 
 def compare(
@@ -105,14 +117,14 @@ def compare(
         ),
     ] = None,
     metric: Annotated[str, typer.Option(help=METRIC_HELP)] = "MB/s",
-    format: Annotated[str, typer.Option(help="plain, json or github.")] = "plain",
+    format: Annotated[str, typer.Option(help=f"{', '.join(comparison.CompareFormat)}.")] = "text",
 ) -> None:
     """Say for each cell whether B is faster or slower than A, by how much, or that it is inconclusive.
 
     Exit status: 0 judged; 1 a cell is slower by what --fail-if-slower says; 2 wrong usage; 3 not one cell
     could be judged. What is missing is said first.
     """
-    chosen, shape = Metric(metric), comparison.CompareFormat(format)
+    chosen, shape = Metric(metric), format_of(comparison.CompareFormat, format)
     margin = parse_percent(fail_if_slower, what="--fail-if-slower") if fail_if_slower else None
     found = comparison.compare(Measured.read([a]), Measured.read([b]), chosen, margin or comparison.MARGIN)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else NARROW
@@ -134,19 +146,22 @@ def compare(
 
 def export_command(
     paths: ResultsPaths = None,
-    to: Annotated[str, typer.Option(help=f"{', '.join(export.ExportFormat)}.")] = "csv",
+    format: Annotated[str, typer.Option(help=f"{', '.join(export.ExportFormat)}.")] = "csv",
+    to: Annotated[str | None, typer.Option("--to", hidden=True)] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Where to.", show_default="standard output"),
     ] = None,
 ) -> None:
     """Print all records, a row for each direction, for other programs to draw or store."""
-    format = export.ExportFormat(to)
-    if output is None and format is export.ExportFormat.PARQUET and sys.stdout.isatty():
+    if to is not None:
+        tell(f"harness: --to is now --format; {GOES}")
+    shape = format_of(export.ExportFormat, format if to is None else to)
+    if output is None and shape is export.ExportFormat.PARQUET and sys.stdout.isatty():
         raise UsageError("Parquet cannot go to a terminal", hint="name a file with -o")
     files = paths or [Path(RESULTS)]
     found = Measured.read(files)
-    data = export.encode(found.records, format, found.environments, found.plans, found.curves)
+    data = export.encode(found.records, shape, found.environments, found.plans, found.curves)
     if output is None:
         sys.stdout.buffer.write(data)
     else:
@@ -166,7 +181,7 @@ def write(file: Path, data: bytes) -> None:
 
 
 def print_view(
-    paths: Sequence[Path], view: View, reference: str | None, format: TableFormat = TableFormat.PLAIN
+    paths: Sequence[Path], view: View, reference: str | None, format: TableFormat = TableFormat.TEXT
 ) -> None:
     """Print a view of the probes or cells in ``paths``, with the published figures of that view."""
     published = None
@@ -198,7 +213,7 @@ def print_view(
 def print_table(paths: list[Path], options: Options, format: TableFormat, *, is_pooled: bool = False) -> None:
     """The matrix; of a sweep its curves, and of a search its trials, unless more is asked for."""
     results = Results.read(paths, is_pooled=is_pooled)
-    if options == Options() and format is TableFormat.PLAIN and (results.curves or results.trials):
+    if options == Options() and format is TableFormat.TEXT and (results.curves or results.trials):
         tables = [curves.render(results.curves)] if results.curves else []
         tables += [curves.trials(results.trials)] if results.trials else []
         sys.stdout.write("\n\n".join(tables) + "\n")

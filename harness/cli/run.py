@@ -214,7 +214,7 @@ def _print_table(folder: RunFolder) -> None:
     from harness.cli.results import print_table
     from harness.table import Options, TableFormat
 
-    print_table([folder.path], Options(), TableFormat.PLAIN)
+    print_table([folder.path], Options(), TableFormat.TEXT)
 
 
 def _answer(folder: RunFolder) -> str:

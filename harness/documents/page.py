@@ -209,7 +209,7 @@ def _lines(document: Document, width: int | None) -> list[str]:
     lines = [wrapped(f"{capital(document.title)}: {document.question}"), ""]
     lines += [wrapped(document.whom), ""] if document.whom else []
     lines += [wrapped(answer.sentences) for answer in document.answers]
-    lines += [line for table in document.tables for line in ("", _drawn(table, TableFormat.PLAIN, width))]
+    lines += [line for table in document.tables for line in ("", _drawn(table, TableFormat.TEXT, width))]
     return lines + ([""] if document.missing else []) + [wrapped(words) for words in document.missing]
 
 

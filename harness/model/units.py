@@ -112,6 +112,17 @@ def parse_percent(text: str, *, what: str = "part") -> float:
     return float(part)
 
 
+def as_part(value: float | str, *, what: str = "part") -> float:
+    """The same for a program, which may also give a number from 0 to below 1. UsageError for others."""
+    if isinstance(value, str):
+        return parse_percent(value, what=what)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise UsageError(
+            f"{what}: expected a part from 0 to below 1, found {shown(str(value))}", hint="try 0.05"
+        )
+    return value
+
+
 def format_size(size_bytes: float) -> str:
     """``128 MiB``, ``1.5 GiB``, ``512 B``; four significant digits."""
     value = float(size_bytes)

@@ -26,7 +26,7 @@ def of_run(shared: SharedRun) -> str:
     lines = summary.lines(results.answers, results, WIDTH, disks) if results.records else []
     # Names cannot end the block: no line begins with a fence.
     parts = ["\n".join(("```text", *lines, "```"))] if lines else []
-    parts += [render(results.table(Metric.MB_S), TableFormat.GITHUB)] if results.records else []
+    parts += [render(results.table(Metric.MB_S), TableFormat.MARKDOWN)] if results.records else []
     if plan is not None and (typed := again.command(plan)):
         parts.append(f"```sh\n{printable(typed)}\n```")
     return "\n\n".join(parts) + "\n"

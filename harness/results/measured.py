@@ -34,15 +34,19 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     lacks: Sequence[str] = ()
 
     @classmethod
-    def read(cls, paths: Sequence[Path | str], *, is_pooled: bool = False) -> Self:
+    def read(cls, paths: Sequence[Path | str], *, is_pooled: bool = False, with_probes: bool = False) -> Self:
         """Everything in ``paths``: folders of runs, records, or plain JSON outputs of fio.
 
-        ``is_pooled``: runs of several machines and kernels share their columns.
+        ``is_pooled``: runs of several machines and kernels share their columns. ``with_probes``: runs of
+        probes alone are results, too.
         UsageError for a path without anything to read. What cannot be read within one is noted
         (``harness.model.unread``).
         """
         with unread.passed_on() as lost:
-            records, probes = store.open_results(paths), store.open_probes(paths)
+            records = store.open_results(paths, with_probes=with_probes)
+            probes = store.open_probes(paths)
+            if lost and not records and not probes:
+                raise lost[0]
         environments = store.open_environments(paths)
         return cls(
             records=records if is_pooled else set_apart(records, environments),

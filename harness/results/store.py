@@ -381,7 +381,7 @@ def raw_file(record: Record, folders: Mapping[str, Path], name: str) -> Path | N
     return file if is_there else None
 
 
-def open_results(paths: Sequence[Path | str]) -> list[Record]:
+def open_results(paths: Sequence[Path | str], *, with_probes: bool = False) -> list[Record]:
     """All records in ``paths``: run folders, shared runs, folders of those, records, fio's JSON outputs,
     folders of them.
 
@@ -389,7 +389,7 @@ def open_results(paths: Sequence[Path | str]) -> list[Record]:
     it, every file that looks like fio's output is read as that. Of the others, each ``*.json`` must be a
     record, unless there are run folders next to it. What cannot be read in a folder is noted
     (``harness.model.unread``). UsageError for what is named itself, if nothing at all can be read, and for a
-    path without anything to read.
+    path without anything to read. ``with_probes``: records of probes alone are enough.
     """
     loose: list[Path] = []
     of_runs: list[Path] = []
@@ -398,7 +398,8 @@ def open_results(paths: Sequence[Path | str]) -> list[Record]:
         runs = _runs_in(path)
         records, fio = ([], []) if runs and runs[0].path == path else _files_in(path, with_runs=bool(runs))
         in_runs = [file for run in runs for file in run.record_files()]
-        if not records and not fio and not in_runs:
+        has_probes = with_probes and any(run.entries("probes") for run in runs)
+        if not (records or fio or in_runs or has_probes):
             raise UsageError(
                 f"{shown_path(path)} holds no results",
                 hint="measure some with 'harness run', or name a run's folder, a record or a fio output; "
@@ -417,7 +418,7 @@ def open_results(paths: Sequence[Path | str]) -> list[Record]:
 
             distinct = {file.resolve(): file for file in fio_files}
             found += plain_columns.in_columns([*_readable(distinct.values(), asked, plain.opened)])
-        if not found:
+        if not found and not with_probes:
             raise lost[0]
     return _without_copies(found)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import cast
 
 import msgspec
 from msgspec import structs
@@ -33,12 +33,14 @@ from harness.model.choices import Choice
 from harness.model.errors import UsageError
 from harness.model.escape import as_json, for_markdown, printable
 from harness.model.lines import capital, counted, listed
+from harness.model.units import as_part
 from harness.results.columns import ColumnKey, TableRow, by_column, in_order, rows_of
 from harness.results.measured import Measured
 from harness.results.metrics import Metric, in_direction, reader
 from harness.results.store import FIO_SOURCE
 from harness.table import notes
 from harness.table.options import TableFormat
+from harness.table.printed import PrintedComparedCell, PrintedComparison
 from harness.table.text import laid_out, note_lines, number
 
 MOST = 4
@@ -60,9 +62,9 @@ TALLIED = {
 class CompareFormat(Choice):
     """format"""
 
-    PLAIN = "plain"
+    TEXT = "text"
+    MARKDOWN = "markdown"
     JSON = "json"
-    GITHUB = "github"
 
 
 class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,8 +122,12 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         """Whether there is a verdict on any cell."""
         return any(cell.verdict is not Judgement.INCONCLUSIVE for cell in self.cells)
 
-    def slower_by(self, part: float) -> list[ComparedCell]:
-        """The cells that are slower, by at least ``part`` as far as the interval shows."""
+    def slower_by(self, part: float | str) -> list[ComparedCell]:
+        """The cells that are slower, by at least ``part`` (0.05 or 5%) as far as the interval shows.
+
+        UsageError for another part.
+        """
+        part = as_part(part)
         higher = self.metric.figure.higher_is_better
         return [
             cell
@@ -142,6 +148,9 @@ def compare(a: Measured, b: Measured, metric: Metric = Metric.MB_S, margin: floa
 
     ``margin`` is the smallest difference that matters, as a part: an interval within it shows no difference.
     """
+    for name, side in (("A", a), ("B", b)):
+        if not side.records:
+            raise UsageError(f"{name} has no cells to compare", hint="measure some with harness run")
     # What `harness share` made of a run has its figures, and not all of its words.
     figures = {(record.run_id, record.fio_ns, record.read, record.write) for record in a.records}
     for record in b.records:
@@ -407,16 +416,16 @@ def _notes(
     yield from (f"{cell.name} has no ratio: {cell.reason}." for cell in cells if cell.reason)
 
 
-def render(found: Comparison, format: CompareFormat = CompareFormat.PLAIN, width: int | None = None) -> str:
+def render(found: Comparison, format: CompareFormat = CompareFormat.TEXT, width: int | None = None) -> str:
     """``found`` as text without a newline at its end; names in it are escaped.
 
     A plain title and plain notes are wrapped at ``width`` characters; None: not at all.
     """
     if format is CompareFormat.JSON:
         return as_json(_as_data(found))
-    github = format is CompareFormat.GITHUB
+    is_markdown = format is CompareFormat.MARKDOWN
     text = laid_out(
-        TableFormat.GITHUB if github else TableFormat.PLAIN,
+        TableFormat.MARKDOWN if is_markdown else TableFormat.TEXT,
         f"{found.metric.figure.meaning}: B ({listed(found.b)}) against A ({listed(found.a)})",
         [[heading] for heading in ("", "A", "B", "B/A", "95 % interval", "repeats", "verdict")],
         [_line(cell, found.metric) for cell in found.cells],
@@ -425,7 +434,7 @@ def render(found: Comparison, format: CompareFormat = CompareFormat.PLAIN, width
         width=width,
     )
     said = (f"B against A: {found.tally}.", *_differing(found.cells), *found.missing)
-    if github:
+    if is_markdown:
         return f"**{for_markdown(' '.join(said))}**\n\n{text}"
     above = [line for note in said for line in note_lines(printable(note), width)]
     return "\n".join((*above, "", text))
@@ -447,12 +456,7 @@ def _line(cell: ComparedCell, metric: Metric) -> list[str]:
     return [cell.name, *values, shown, interval, f"{counting.n_a} + {counting.n_b}", cell.verdict]
 
 
-_OF_CELL = ("n_a", "n_b", "a", "b", "verdict", "reason", "is_disturbed")
-_OF_RATIO = ("ratio", "low", "high", "p", "warm_up", "inflation", "more")
-
-
-def _as_data(found: Comparison) -> dict[str, Any]:
-    """docs/results.md describes the fields."""
+def _as_data(found: Comparison) -> PrintedComparison:
     return {
         "a": {"runs": list(found.a)},
         "b": {"runs": list(found.b)},
@@ -460,19 +464,28 @@ def _as_data(found: Comparison) -> dict[str, Any]:
         "unit": found.metric.figure.unit,
         "margin": found.margin,
         "tally": found.counts,
-        "cells": [
-            {
-                "workload": cell.row.workload,
-                "direction": cell.row.direction,
-                "setting": cell.key.setting,
-                "column": cell.key.column,
-                "encrypted": cell.key.is_encrypted,
-                **{name: getattr(cell, name) for name in _OF_CELL},
-                **{name: getattr(cell.ratio, name, None) for name in _OF_RATIO},
-                "p_adjusted": cell.p,
-            }
-            for cell in found.cells
-        ],
+        "cells": list(map(_cell_as_data, found.cells)),
         "missing": list(found.missing),
         "notes": list(found.notes),
     }
+
+
+def _cell_as_data(cell: ComparedCell) -> PrintedComparedCell:
+    known = {
+        "workload": cell.row.workload,
+        "direction": cell.row.direction,
+        "setting": cell.key.setting,
+        "column": cell.key.column,
+        "encrypted": cell.key.is_encrypted,
+        "ratio": cell.ratio and cell.ratio.ratio,
+        "p": cell.ratio and cell.ratio.p,
+        "p_adjusted": cell.p,
+    }
+    # The others are called as in the cell, or in its ratio.
+    return cast(
+        PrintedComparedCell,
+        {
+            name: known[name] if name in known else getattr(cell, name, getattr(cell.ratio, name, None))
+            for name in PrintedComparedCell.__annotations__
+        },
+    )

@@ -38,6 +38,7 @@ from harness.results.axes import AXES, workloads
 from harness.results.columns import workload_of
 from harness.results.metrics import Metric, Of
 from harness.results.sweep import MeasuredCurve
+from harness.table import openmetrics
 from harness.table.text import in_csv
 
 
@@ -48,6 +49,7 @@ class ExportFormat(Choice):
     CSV = "csv"
     JSONL = "jsonl"
     INFLUX = "influx"
+    OPENMETRICS = "openmetrics"
 
 
 Value = str | int | float | None
@@ -249,6 +251,7 @@ _PLACED = (
     _named("bandwidth_low_bytes_s", float, "estimate.low"),
     _named("bandwidth_high_bytes_s", float, "estimate.high"),
     *(_axis(name, axis.of_link) for name, axis in AXES.items() if axis.of_link is not None),
+    ExportColumn("is_estimated", bool, lambda of: of.estimate is not None),
 )
 """The columns whose place is known: before another one is added here, figures that stand behind them are."""
 
@@ -369,6 +372,8 @@ def encode(
             return "".join(in_ascii(msgspec.json.encode(row).decode()) + "\n" for row in found).encode()
         case ExportFormat.INFLUX:
             return "".join(f"{_influx(row)}\n" for row in found).encode()
+        case ExportFormat.OPENMETRICS:
+            return openmetrics.written(found, {each.name: each.kind for each in EXPORTED}, TAGS)
         case ExportFormat.PARQUET:
             return _parquet(found)
 
@@ -429,7 +434,7 @@ def _parquet(found: Sequence[Row]) -> bytes:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
-        raise lacks_package("Parquet", "pyarrow", "take --to csv or jsonl") from error
+        raise lacks_package("Parquet", "pyarrow", "take --format csv or jsonl") from error
     kinds = {
         str: pyarrow.string(),
         int: pyarrow.int64(),

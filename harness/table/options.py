@@ -30,8 +30,8 @@ class RatioTo(Choice):
 class TableFormat(Choice):
     """format"""
 
-    PLAIN = "plain"
-    GITHUB = "github"
+    TEXT = "text"
+    MARKDOWN = "markdown"
     HTML = "html"
     CSV = "csv"
     LATEX = "latex"

@@ -1,11 +1,13 @@
-"""What ``harness table --format json`` prints, as types: docs/schemas/table.json is made from them."""
+"""What ``table`` and ``compare`` print with ``--format json``, as types: docs/schemas is made from them."""
 
 from __future__ import annotations
 
 from typing import NotRequired, TypedDict
 
+from harness.analysis.ratios import Judgement
 from harness.analysis.stats import Difference
 from harness.model import Column, Setting, Status
+from harness.model.probing import View
 from harness.results.metrics import Direction, Metric
 
 
@@ -76,3 +78,93 @@ class PrintedTable(TypedDict):
 
     cells: list[PrintedCell]
     reference: NotRequired[PrintedReference]
+
+
+class PrintedRow(TypedDict):
+    """A path, cell or published set-up of a view, with the names that its view has. ``bytes`` and ``method``
+    tell rows of one path apart.
+
+    ``published`` says whether others measured it. ``disturbed`` is the largest part that other programs took
+    of one of its measurements; null if it is unknown. ``values`` are by name, each with its unit at the end:
+    a figure, a status in words where there is none, or null.
+    """
+
+    link: NotRequired[str]
+    ipsec: NotRequired[str]
+    protection: NotRequired[str]
+    transport: NotRequired[str]
+    column: NotRequired[str]
+    workload: NotRequired[str]
+    testbed: NotRequired[str]
+    bytes: NotRequired[str]
+    method: NotRequired[str]
+    published: bool
+    disturbed: float | None
+    values: dict[str, float | str | None]
+
+
+class PrintedView(TypedDict):
+    """A view instead of the matrix. ``footnotes`` are numbered from 1."""
+
+    view: View
+    title: str
+    rows: list[PrintedRow]
+    footnotes: list[str]
+    notes: list[str]
+
+
+class PrintedSide(TypedDict):
+    """A side of a comparison: ``runs`` are run ids."""
+
+    runs: list[str]
+
+
+class PrintedComparedCell(TypedDict):
+    """A cell that both sides have.
+
+    ``setting``, ``column``, ``encrypted`` and ``direction`` are as in a table. ``n_a`` and ``n_b`` are the
+    samples of each side, ``a`` and ``b`` their medians in ``unit``; null without a sample. ``verdict`` is of
+    B. ``reason`` says why there is no ratio. ``is_disturbed``: there is none because
+    other programs disturbed all repeats of a side. ``ratio`` is B over A, ``low`` and ``high`` its 95 %
+    interval; null without a ratio, or with too few repeats for an interval. ``p`` is the probability of a
+    difference this clear between equals, ``p_adjusted`` the same adjusted for all cells. ``warm_up`` repeats
+    were left out at the beginning of each side. ``inflation`` is how many repeats count as one, because of
+    their autocorrelation. ``more`` is the half width of the interval, as a logarithm, that no number of
+    repeats removes, because A and B are different runs.
+    """
+
+    workload: str
+    direction: Direction | None
+    setting: Setting
+    column: Column
+    encrypted: bool | None
+    n_a: int
+    n_b: int
+    a: float | None
+    b: float | None
+    verdict: Judgement
+    reason: str | None
+    is_disturbed: bool
+    ratio: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    warm_up: int | None
+    inflation: float | None
+    more: float | None
+    p_adjusted: float | None
+
+
+class PrintedComparison(TypedDict):
+    """Two sets of results. ``margin`` is the smallest difference that matters, as a part. ``tally`` is how
+    many cells have each verdict. ``missing`` says why cells could not be judged, and what to do."""
+
+    a: PrintedSide
+    b: PrintedSide
+    metric: Metric
+    unit: str
+    margin: float
+    tally: dict[Judgement, int]
+    cells: list[PrintedComparedCell]
+    missing: list[str]
+    notes: list[str]

@@ -29,7 +29,7 @@ _RATE = re.compile(r"([0-9.]+) (\S?bit/s)")
 _GAP = 2  # columns that tabulate's "simple" leaves between two columns
 
 
-def render(table: Table, format: TableFormat = TableFormat.PLAIN, width: int | None = None) -> str:
+def render(table: Table, format: TableFormat = TableFormat.TEXT, width: int | None = None) -> str:
     """``table`` as text without a newline at its end.
 
     A plain table wider than ``width`` characters has spreads in whole percent, and names of columns in two
@@ -37,7 +37,7 @@ def render(table: Table, format: TableFormat = TableFormat.PLAIN, width: int | N
     rows' names. None: no limit.
     """
     match format:
-        case TableFormat.PLAIN:
+        case TableFormat.TEXT:
             return _plain(table, width)
         case TableFormat.CSV:
             return _csv(table)
@@ -66,8 +66,8 @@ class _Layout(msgspec.Struct, frozen=True):
 
 
 _LAYOUTS = {
-    TableFormat.PLAIN: _Layout("simple", printable, "\n"),
-    TableFormat.GITHUB: _Layout("pipe", for_markdown, ", ", note="- {}"),
+    TableFormat.TEXT: _Layout("simple", printable, "\n"),
+    TableFormat.MARKDOWN: _Layout("pipe", for_markdown, ", ", note="- {}"),
     TableFormat.HTML: _Layout("unsafehtml", for_html, "<br>", paragraph="<p>{}</p>", note="<p>{}</p>"),
     TableFormat.LATEX: _Layout(
         "latex_raw", for_latex, r"\\", heading=r"\shortstack[r]{{{}}}", between_notes="\n\n"
@@ -92,7 +92,7 @@ def laid_out(
     ``width`` characters; None: not at all.
     """
     layout = _LAYOUTS[format]
-    is_plain = format is TableFormat.PLAIN
+    is_plain = format is TableFormat.TEXT
 
     def heading(parts: Sequence[str]) -> str:
         text = layout.newline.join(map(layout.escape, parts))

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 import harness
 from harness.model.errors import RequirementError, UsageError
-from harness.table import render
+from harness.table import TableFormat, render, views
 
 pytestmark = pytest.mark.thorough
 
@@ -49,6 +52,65 @@ def test_it_says_what_the_commands_say(measured: harness.Results, tmp_path: Path
         harness.open_results(tmp_path)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         harness.nothing  # noqa: B018
+    assert dir(harness) == harness.__all__ and harness.UsageError is UsageError
+
+
+def test_what_is_wrong_is_said_and_what_is_natural_is_taken(
+    measured: harness.Results, tmp_path: Path
+) -> None:
+    def refused(call: Callable[[], object]) -> str:
+        with pytest.raises(harness.UsageError) as found:
+            call()
+        return str(found.value)
+
+    anything: Any = harness.open_results
+    assert refused(anything) == 'expected a path, found none (open_results("results/"))'
+    wrongs: list[Any] = [["results/"], None, 5, b"results/", measured]
+    for wrong in wrongs:
+        said = f"expected a path, found {type(wrong).__name__}"
+        assert refused(functools.partial(anything, wrong)).startswith(said)
+        assert wrong is measured or refused(functools.partial(measured.compare, wrong)).startswith(said)
+    for path in ("nowhere", tmp_path / "nowhere", "a\0b"):
+        assert refused(functools.partial(harness.open_results, path))
+    # Results or their path; a part as a number or as typed.
+    other = again(measured)
+    (tmp_path / "after").mkdir()
+    for number, record in enumerate(other.records):
+        (tmp_path / "after" / f"{number}.json").write_bytes(msgspec.json.encode(record))
+    expected = measured.compare(other, margin=0.1)
+    for after in (tmp_path / "after", str(tmp_path / "after")):
+        assert measured.compare(after, margin="10%").cells == expected.cells
+    assert expected.slower_by("5%") == expected.slower_by(0.05) == expected.slower_by(0) == []
+    margins: list[Any] = ["x", "5", "0%", -0.1, 1, 5.0, float("nan"), True, [5]]
+    for margin in margins:
+        assert refused(functools.partial(measured.compare, other, margin=margin)).startswith("margin: ")
+        assert refused(functools.partial(expected.slower_by, margin))
+    names: list[Any] = ["furlongs", "", 5, None]
+    for name in names:
+        for call in (measured.table, functools.partial(measured.compare, other)):
+            assert refused(functools.partial(call, metric=name)).startswith("there is no metric ")
+        assert refused(functools.partial(measured.view, name)).startswith("there is no view ")
+    assert refused(functools.partial(measured.table, ratio="x"))
+
+
+def test_runs_of_probes_alone_are_read(tmp_path: Path) -> None:
+    probed = harness.open_results(FIGURES / "document-004")
+    assert probed.probes and not probed.records and probed.plans and not probed.lacks
+    assert "Bytes" in views.render(probed.view("udp-latency"), TableFormat.TEXT)
+    assert not probed.view("scale").rows and not probed.view("pppoe").rows
+    assert probed.explain() == []
+    both = harness.open_results(FIGURES / "document-004", FIGURES / "make-run")
+    assert both.view("counters").rows and both.table().rows and len(both.probes) > len(probed.probes)
+    with pytest.raises(UsageError, match="no records to make a table from"):
+        probed.table()
+    with pytest.raises(UsageError, match="B has no cells to compare"):
+        both.compare(probed)
+    # Of a run whose only probe is damaged nothing is left.
+    (tmp_path / "probes").mkdir()
+    shutil.copy(FIGURES / "document-004" / "plan.json", tmp_path)
+    (tmp_path / "probes" / "x.json").write_text("{")
+    with pytest.raises(UsageError, match=r"x\.json"):
+        harness.open_results(tmp_path)
 
 
 def test_the_page_s_program_runs(tmp_path: Path, measured: harness.Results) -> None:
@@ -111,6 +173,13 @@ def test_pandas_makes_a_data_frame(measured: harness.Results, monkeypatch: pytes
     assert len(frame) == len(measured.records)
     assert set(frame["column"]) == {record.column.label for record in measured.records}
     assert frame["bandwidth_bytes_s"].dtype == "float64" and frame["repeat"].dtype == "int64"
+    assert not frame["is_estimated"].any()
+    # Of a sweep most rows were not measured.
+    swept = harness.open_results(FIGURES / "sweep-virtual")
+    frame = swept.to_pandas()
+    assert frame["is_estimated"].dtype == "bool"
+    assert len(frame[~frame["is_estimated"]]) == len(swept.records) == len(frame) - 345
+    assert {*frame[frame["is_estimated"]]["status"]} == {"estimated"}
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(RequirementError, match="expected pandas, found none"):
         measured.to_pandas()

@@ -205,7 +205,7 @@ def test_every_row_of_an_export_has_the_share_and_the_machines_and_probes_are_ma
         tcp(rate, background_load=(others(taken, used=taken),)) for rate, taken in ((1e8, 0.5), (9e8, 0.0))
     )
     grid = views.build(views.View.LINK, [slow])
-    plain = views.render(grid, TableFormat.PLAIN)
+    plain = views.render(grid, TableFormat.TEXT)
     assert "100.0 ! [1]" in plain and "[1] !: disturbed: other programs took up to 50 % of the time" in plain
     (line,) = csv.DictReader(io.StringIO(views.render(grid, TableFormat.CSV)))
     assert line["disturbed"] == "0.5"

@@ -3,13 +3,14 @@ initiators there are, and of what was measured during them: ``harness table --vi
 
 from harness.model.probing import View
 from harness.table.views.counters import build as build_counters
-from harness.table.views.grid import render
+from harness.table.views.grid import Grid, render
 from harness.table.views.scale import build as build_scale
 from harness.table.views.tables import TOLERANCE, TOLERANCE_POINTS, build, differ, unit_of
 
 __all__ = [
     "TOLERANCE",
     "TOLERANCE_POINTS",
+    "Grid",
     "View",
     "build",
     "build_counters",

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 import msgspec
 
 from harness.analysis import disturbance
 from harness.model import Record, Status
 from harness.model.escape import as_json, for_csv
+from harness.model.probing import View
 from harness.results.probe_records import ProbeRecord
 from harness.table import TableFormat
 from harness.table.notes import DISTURBED_SIGN
+from harness.table.printed import PrintedRow, PrintedView
 from harness.table.text import in_csv, laid_out
 
 
@@ -98,7 +101,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
     people read once, programs in each row."""
 
     title: str
-    view: str
+    view: View
     labels: tuple[str, ...]
     fields: tuple[GridColumn, ...]
     rows: tuple[GridRow, ...]
@@ -165,25 +168,26 @@ def _csv(grid: Grid) -> str:
 
 
 def _json(grid: Grid) -> str:
-    return as_json(
-        {
-            "view": grid.view,
-            "title": grid.title,
-            "rows": [
-                {
-                    **dict(zip(map(str.lower, grid.labels), row.labels, strict=True)),
-                    **{name.lower(): text for name, text in grid.common.items()},
-                    "published": row.is_published,
-                    "disturbed": row.disturbed,
-                    "values": {
-                        field.key: entry.word if entry.word is not None else entry.value
-                        for field in grid.fields
-                        if (entry := row.entries.get(field.key)) is not None
-                    },
-                }
-                for row in grid.rows
-            ],
-            "footnotes": list(grid.footnotes),
-            "notes": list(grid.notes),
-        }
-    )
+    document: PrintedView = {
+        "view": grid.view,
+        "title": grid.title,
+        "rows": [_row_as_data(grid, row) for row in grid.rows],
+        "footnotes": list(grid.footnotes),
+        "notes": list(grid.notes),
+    }
+    return as_json(document)
+
+
+def _row_as_data(grid: Grid, row: GridRow) -> PrintedRow:
+    names = dict(zip(grid.labels, row.labels, strict=True)) | grid.common
+    found = {
+        **{name.lower(): text for name, text in names.items()},
+        "published": row.is_published,
+        "disturbed": row.disturbed,
+        "values": {
+            field.key: entry.word if entry.word is not None else entry.value
+            for field in grid.fields
+            if (entry := row.entries.get(field.key)) is not None
+        },
+    }
+    return cast(PrintedRow, found)

@@ -116,7 +116,7 @@ def test_json_and_csv_drive_no_terminal(tmp_path: Path) -> None:
     run_of_a_cell(tmp_path / "results", link_title=name, warnings=(name,))
     (tmp_path / "fio.json").write_bytes(fio_json(name, {1000: 1}))
     for words in (
-        *("export results --to jsonl", "export results --to csv", "export results --to influx"),
+        *("export results --format jsonl", "export results --format csv", "export results --format influx"),
         *("table results --format json", "explain results --format json", "parse fio fio.json"),
     ):
         done = harness(*words.split(), cwd=tmp_path)
@@ -142,7 +142,7 @@ def nobody(how: str) -> Iterator[int | None]:
 
 
 REFUSED = ("table absent", "clean -x")
-COMMANDS = (*(f"table results --format {name}" for name in ("plain", "json", "csv")), "--help", *REFUSED)
+COMMANDS = (*(f"table results --format {name}" for name in ("text", "json", "csv")), "--help", *REFUSED)
 NOWHERE = ("1 full", "1 closed", "1 gone", "2 full", "2 closed", "12 closed", "12 gone")
 CLOSED = "standard output is closed: send it to a file, or to /dev/null"
 

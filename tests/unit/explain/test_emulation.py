@@ -195,7 +195,7 @@ def test_a_table_marks_what_the_lab_limits() -> None:
     assert "not the link that it imitates" in note
     text = render(table)
     assert "13.08 lab ±" in text and note in text
-    for format in (TableFormat.GITHUB, TableFormat.HTML, TableFormat.LATEX):
+    for format in (TableFormat.MARKDOWN, TableFormat.HTML, TableFormat.LATEX):
         assert "13.08 lab" in render(table, format)
     marked = {(c["column"]["link"], *c["column"]["protection"]): c["is_lab_limited"] for c in cells_of(table)}
     others = [("local",), ("wired", "null-sha256"), ("wired", "aes128gcm16")]

@@ -125,7 +125,7 @@ def test_medians_of_repeats_that_count() -> None:
     (row,) = rows(*pairs, record(io(70), io(70), **BROKEN))
     assert row["values"]["total_mb_s"] == pytest.approx(4)
     # A row without a repeat that counts says why.
-    text = render(build_scale([record(io(1), io(1), **BROKEN)]), TableFormat.PLAIN)
+    text = render(build_scale([record(io(1), io(1), **BROKEN)]), TableFormat.TEXT)
     assert "INVALID [1]" in text and "[1] a link broke" in text
 
 
@@ -135,5 +135,5 @@ def test_one_initiator_alone_has_no_scale_and_unknown_percentiles_are_not_guesse
     (row,) = rows(record(io(1, None), io(1)))
     assert "p99_worst_us" not in str(row)
     # What all rows share is said once to people.
-    text = render(build_scale([record(io(1), io(1))]), TableFormat.PLAIN)
+    text = render(build_scale([record(io(1), io(1))]), TableFormat.TEXT)
     assert "All rows: transport iSCSI; workload rand-read-4k, read; testbed lab, virtual time." in text

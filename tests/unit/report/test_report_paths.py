@@ -47,7 +47,7 @@ def test_what_was_with_a_cell_is_the_median_of_its_repeats(tmp_path: Path) -> No
     assert line[0] == "wired" and len(line) == len(headings)
     assert line[2:] == ("3", "n/a", "200 µs", "n/a", "5 %", "70%", "n/a", "3", "0")
     asked = ("table", ".", "--view", "counters", "--format")
-    data, text = (harness(*asked, format, cwd=tmp_path).stdout for format in ("json", "plain"))
+    data, text = (harness(*asked, format, cwd=tmp_path).stdout for format in ("json", "text"))
     (row,) = json.loads(data)["rows"]
     assert (row["column"], row["values"]["round_trip_p50_ns"], row["values"]["drops"]) == ("wired", 2e5, 3)
     assert all(each.title.partition("|")[0] in text for each in OBSERVED)

@@ -303,7 +303,7 @@ def test_a_rate_stands_in_the_title_once() -> None:
         (column,) = (each for each in table.columns if each.label == "wired")
         assert column.heading[1] == shown and column.rate == format_rate(link.rate_bit_s or 0)
         assert column.headed[2] == (shown if title else "1 Gbit/s")
-        assert table.columns[0].rate == "" and "<br>" not in render(table, TableFormat.GITHUB)
+        assert table.columns[0].rate == "" and "<br>" not in render(table, TableFormat.MARKDOWN)
 
 
 @pytest.mark.parametrize("name", ["make-run", "portable", "protections", "ladder", "emulation"])

@@ -60,7 +60,7 @@ def test_every_command_shows_the_rest_and_names_the_record(tmp_path: Path, words
 def test_what_is_kept_says_that_it_is_incomplete(tmp_path: Path) -> None:
     file = damaged(tmp_path)
     sentence = f"Incomplete: {RUN}/cells/{BAD} is not a readable record"
-    table = harness("table", RUN, "--format", "github", cwd=tmp_path).stdout
+    table = harness("table", RUN, "--format", "markdown", cwd=tmp_path).stdout
     assert sentence in table.replace("\\", "")
     harness("report", RUN, cwd=tmp_path)
     assert sentence in (tmp_path / "report.html").read_text()

@@ -147,7 +147,7 @@ def test_cells_that_are_not_judged_are_counted_first_with_what_would_help() -> N
         "Fewer than 2 repeats that count on a side cannot show a difference, in 1 cell: wired seq-write-4k "
         "(A 1, B 12): measure both sides with --repeats 8.",
     )
-    for format in (CompareFormat.PLAIN, CompareFormat.GITHUB):
+    for format in (CompareFormat.TEXT, CompareFormat.MARKDOWN):
         said = "B against A: 0 slower, 0 faster, 0 no difference, 1 cannot tell. Not one of 1 cells could be "
         assert " ".join(render(found, format).lstrip("*").split()).startswith(said)
     assert "inconclusive" in render(found)
@@ -232,7 +232,7 @@ def test_two_plain_fio_outputs_meet_although_their_names_differ(tmp_path: Path) 
 def test_names_can_harm_no_format(format: CompareFormat) -> None:
     text = render(compare(side(run("a", workload=HOSTILE)), side(run("b", workload=HOSTILE))), format)
     assert "\x1b" not in text and "\u202e" not in text
-    assert format is not CompareFormat.GITHUB or "<script>" not in text
+    assert format is not CompareFormat.MARKDOWN or "<script>" not in text
 
 
 def test_json_has_every_figure_and_plain_text_is_aligned() -> None:

@@ -1,10 +1,12 @@
-"""Exports: the same rows in four formats, each safe against the names in them."""
+"""Exports: the same rows in five formats, each safe against the names in them."""
 
 from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -14,11 +16,13 @@ import msgspec
 import pytest
 
 from harness import __version__
+from harness.explain import ExplainFormat
 from harness.model import SCHEMA_VERSION, Job, LabKernel, Latency, Machines, Proof, Record, Status
 from harness.model.errors import RequirementError, UsageError
 from harness.model.telemetry import BackgroundLoad, ProcessorUse, RoundTrips, Telemetry
 from harness.results.measured import Measured
-from harness.table import export
+from harness.table import TableFormat, export, openmetrics
+from harness.table.comparison import CompareFormat
 from harness.table.export import COLUMNS, ExportFormat, encode, rows
 from tests.unit.command import harness
 from tests.unit.explain.test_curves import records_of
@@ -197,7 +201,7 @@ def test_a_missing_package_is_named_and_an_unknown_format(monkeypatch: pytest.Mo
 
 def test_the_command_prints_or_writes(tmp_path: Path) -> None:
     write(tmp_path / "results", [record(5.0)])
-    printed = harness("export", "results", "--to", "jsonl", cwd=tmp_path)
+    printed = harness("export", "results", "--format", "jsonl", cwd=tmp_path)
     assert json.loads(printed.stdout)["bytes"] == 5_000_000
     written = harness("export", "results", "-o", "all.csv", cwd=tmp_path)
     assert (written.returncode, written.stdout) == (0, "")
@@ -206,15 +210,104 @@ def test_the_command_prints_or_writes(tmp_path: Path) -> None:
     assert nowhere.returncode == 2 and "hint:" in nowhere.stderr
 
 
-def test_the_dashboard_asks_for_what_is_exported_and_each_panel_says_which_series_is_whose() -> None:
+SAMPLE = re.compile(r'(\w+)\{((?:[a-z0-9_]+="(?:[^"\\\n]|\\[\\"n])*",?)+)\} (\S+)')
+
+
+def families(data: bytes) -> dict[str, dict[str, float]]:
+    """Metrics by name and labels, as both OpenMetrics and node_exporter's textfile collector want them."""
+    *lines, end = data.decode().removesuffix("\n").split("\n")
+    assert end == "# EOF"
+    found: dict[str, dict[str, float]] = {}
+    for line, after in itertools.pairwise([*lines, end]):
+        if line.startswith("#"):
+            _, keyword, name, text = line.split(" ", 3)
+            if keyword == "TYPE":
+                assert name not in found and text == "gauge" and after.startswith(f"# HELP {name} ")
+                found[name] = {}
+            else:
+                assert keyword == "HELP" and not found[name] and not set(text) & set('\\"')
+            continue
+        sample = SAMPLE.fullmatch(line)
+        assert sample is not None, line
+        name, labels, value = sample.groups()
+        # Nothing comes after the value: a time would be refused.
+        assert name == [*found][-1] and labels not in found[name] and math.isfinite(float(value))
+        found[name][labels] = float(value)
+    assert all(found.values())
+    return found
+
+
+def test_openmetrics_has_a_family_for_each_column_in_base_units_that_a_textfile_collector_takes() -> None:
+    hostile = msgspec.structs.replace(FAILED, reason='a "b"\\\n{x="y"} 1 #')
+    found = families(encode([MIXED, hostile], ExportFormat.OPENMETRICS))
+    (read, write) = found["harness_bandwidth_bytes_per_second"].items()
+    rows_of_both = list(rows([MIXED]))
+    assert [read[1], write[1]] == [row["bandwidth_bytes_s"] for row in rows_of_both[:2]]
+    assert 'direction="read"' in read[0] and 'direction="write"' in write[0]
+    p99 = [row["latency_p99_ns"] for row in rows_of_both]
+    assert [*found["harness_latency_p99_seconds"].values()] == [
+        pytest.approx(ns / 1e9) for ns in p99 if isinstance(ns, float)
+    ]
+    assert {*found["harness_is_disturbed"].values()} == {0.0}
+    # Texts are labels of one family, and so is why a record does not count.
+    info = found["harness_record_info"]
+    assert [*info.values()] == [1.0] * 4
+    assert r'reason="a \"b\"\\\\n{x=\"y\"} 1 #"' in [*info][-1]
+    names = {openmetrics.metric(each.name) for each in export.EXPORTED if each.kind is not str}
+    assert names - set(map(openmetrics.metric, export.TAGS)) >= found.keys() - {openmetrics.INFO}
+    assert len(names) == sum(each.kind is not str for each in export.EXPORTED)
+    swept = Measured.read([DOCS / "figures" / "sweep-virtual"])
+    made = encode(swept.records, ExportFormat.OPENMETRICS, swept.environments, swept.plans, swept.curves)
+    assert len(families(made)["harness_is_estimated"]) == 432
+
+
+def test_formats_have_one_name_in_all_commands_and_old_names_a_note(tmp_path: Path) -> None:
+    formats = {*TableFormat, *CompareFormat, *ExplainFormat, *ExportFormat}
+    tables = {"text", "markdown", "html", "csv", "latex", "json"}
+    assert set(map(str, formats)) == tables | {"jsonl", "parquet", "influx", "openmetrics"}
+    write(tmp_path / "results", [record(5.0)])
+    for new, old in (
+        ("table results --format text", "table results --format plain"),
+        ("table results --format markdown", "table results --format github"),
+        ("export results --format csv", "export results --to csv"),
+    ):
+        now, then = (harness(*words.split(), cwd=tmp_path) for words in (new, old))
+        assert (now.returncode, now.stderr) == (0, "") and now.stdout == then.stdout
+        (note,) = then.stderr.splitlines()
+        assert " is now --format" in note and note.endswith("the old name goes with the next release")
+
+
+DASHBOARD = json.loads((DOCS / "grafana.json").read_text(encoding="utf-8"))
+VARIABLES = {each["name"]: each for each in DASHBOARD["templating"]["list"]}
+
+
+def panels(source: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Each panel of a data source with its only query, which chooses runs, workloads and links. A row is
+    closed until somebody opens it, so that a source that is not there is not asked."""
+    (row,) = (each for each in DASHBOARD["panels"] if each["title"].lower() == source)
+    assert row["type"] == "row" and row["collapsed"] is True and len(row["panels"]) == 5
+    for panel in row["panels"]:
+        (target,) = panel["targets"]
+        assert panel["datasource"] == target["datasource"] == {"type": source, "uid": f"${{{source}}}"}
+        asked = target.get("query") or target["expr"]
+        assert {*re.findall(r"\$\{(\w+):raw\}", asked)} == {"run", "workload", "link"}
+    return [(panel, panel["targets"][0]) for panel in row["panels"]]
+
+
+def test_the_dashboard_s_variables_need_no_data_source() -> None:
+    assert {name: each["type"] for name, each in VARIABLES.items()} == {
+        **dict.fromkeys(("influxdb", "prometheus"), "datasource"),
+        **dict.fromkeys(("run", "workload", "link"), "textbox"),
+    }
+    identities = [each["id"] for row in DASHBOARD["panels"] for each in (row, *row["panels"])]
+    assert len(identities) == len(set(identities)) == 12
+
+
+def test_the_dashboard_asks_influxdb_for_what_is_exported_and_each_panel_says_which_series_is_whose() -> None:
     """InfluxQL returns nothing for a name that is not there, and groups by tags alone."""
-    dashboard = json.loads((DOCS / "grafana.json").read_text(encoding="utf-8"))
-    variables = {each["name"]: each["query"] for each in dashboard["templating"]["list"]}
     quoted = re.compile(r'"(\w+)"')
     (name, *_), *_ = points(encode([MIXED], ExportFormat.INFLUX))
-    assert len(dashboard["panels"]) == 5
-    for panel in dashboard["panels"]:
-        (target,) = panel["targets"]
+    for panel, target in panels("influxdb"):
         selected, source, rest = re.split(" FROM | WHERE ", target["query"], maxsplit=2)
         where, _, grouped = rest.partition(" GROUP BY ")
         assert source == f'"{name}"' and "$timeFilter" in where
@@ -224,13 +317,30 @@ def test_the_dashboard_asks_for_what_is_exported_and_each_panel_says_which_serie
             # A field is compared with a literal of its type; a tag is text.
             assert (asked in export.TAGS) is (wanted[0] in "'/"), asked
             assert asked in export.TAGS or (asked, wanted) == ("is_disturbed", "false")
-        assert {*re.findall(r"\$\{(\w+):regex\}", target["query"])} == variables.keys() - {"datasource"}
         assert {*re.findall(r"\$tag_(\w+)", target.get("alias", ""))} == groups
         assert (panel["type"] == "timeseries") is bool(groups)
-    first = dashboard["panels"][0]["targets"][0]["query"]
-    assert {"column", "testbed", "lab_kernel", "clock"} <= {*quoted.findall(first)}
-    tags = {name: quoted.findall(query)[-1] for name, query in variables.items() if name != "datasource"}
-    assert tags == {"run": "run_id", "workload": "workload", "link": "link"}, "the values of tags"
+    assert {"column", "testbed", "lab_kernel", "clock"} <= {
+        *quoted.findall(panels("influxdb")[0][1]["query"])
+    }
+
+
+def test_the_dashboard_asks_prometheus_for_metrics_and_labels_that_are_exported() -> None:
+    found = Measured.read([DOCS / "figures" / "make-run", DOCS / "figures" / "sweep-virtual"])
+    written = families(encode(found.records, ExportFormat.OPENMETRICS, found.environments, found.plans))
+    known = {*export.TAGS, "reason"}
+    for panel, target in panels("prometheus"):
+        metrics = re.findall(r"(\w+)\{([^}]*(?:\}\"[^}]*)*)\}", target["expr"])
+        assert metrics and {name for name, _ in metrics} <= written.keys()
+        for _, matchers in metrics:
+            assert {*re.findall(r"(\w+)[!=]~?\"", matchers)} == {"status", "run_id", "link", "workload"}
+        groups = {*re.findall(r"\w+", "".join(re.findall(r" by \(([^)]*)\)", target["expr"])))}
+        assert groups <= known and (panel["type"] == "timeseries") is bool(groups)
+        assert {*re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat", ""))} == groups
+        for each in panel.get("transformations", ()):
+            assert {*each["options"]["include"]["names"]} <= known
+    # Latencies are in seconds there.
+    units = [panel["fieldConfig"]["defaults"].get("unit") for panel, _ in panels("prometheus")]
+    assert units[:2] == ["Bps", "s"]
 
 
 def test_a_sweep_has_its_axes_and_the_points_that_were_not_measured() -> None:

@@ -259,7 +259,7 @@ def test_each_metric_has_its_unit_and_what_fio_did_not_report_is_never_zero() ->
 
 def test_choices_are_found_in_any_case_and_others_refused_with_the_nearest() -> None:
     assert (Metric("mib/s"), Metric("iops")) == (Metric.MIB_S, Metric.IOPS)
-    assert TableFormat("Markdown") is TableFormat.GITHUB
+    assert TableFormat("Markdown") is TableFormat.MARKDOWN
     for choice, word, hint in (
         (Metric, "KB/s", f"did you mean MB/s? there are {', '.join(sorted(Metric))}"),
         (TableFormat, "jsno", "did you mean json? there are csv, "),
@@ -344,7 +344,7 @@ def test_what_does_not_differ_is_marked() -> None:
     assert f"≈: no difference of more than 5% from {held_to}." in table.marks
     assert f"?: difference neither shown nor ruled out, compared with {held_to}." in table.marks
     assert render(table).count("≈") == render(table).count("?") == 2
-    for format in (TableFormat.GITHUB, TableFormat.HTML, TableFormat.LATEX):
+    for format in (TableFormat.MARKDOWN, TableFormat.HTML, TableFormat.LATEX):
         assert render(table, format).count({"html": "&#8776;", "latex": r"$\approx$"}.get(format, "≈")) == 2
     assert not any("≈" in mark for mark in build(repeats(1.0, 2.0)).marks)
 
@@ -578,12 +578,12 @@ def test_csv_has_plain_numbers_and_no_formulas() -> None:
 
 
 def test_github_keeps_its_columns_and_no_markup_of_others_and_latex_is_escaped() -> None:
-    text = render(hostile_table(), TableFormat.GITHUB)
+    text = render(hostile_table(), TableFormat.MARKDOWN)
     lines = [line for line in text.split("\n") if line.startswith("|")]
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {4}
     assert "<script" not in text
     assert not re.search(r"(?<!\\)(`|\]\()", text)
-    assert "| seq-write-4k    | 10.00 ±5.0% |" in render(build(matrix()), TableFormat.GITHUB)
+    assert "| seq-write-4k    | 10.00 ±5.0% |" in render(build(matrix()), TableFormat.MARKDOWN)
     text = render(hostile_table(), TableFormat.LATEX)
     known = r"\\text[a-z]+\{\}|\\[&%$#_{}]|\\shortstack\[r\]|\\\\|\\hline|\\(begin|end)\{tabular\}|\$\\pm\$"
     assert not {*"\\$%#"} & {*re.sub(known, "", text)}

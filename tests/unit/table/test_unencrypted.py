@@ -49,7 +49,7 @@ def one_line(text: str) -> str:
 @pytest.mark.parametrize("declared", [True, False])
 def test_each_format_of_the_matrix_says_so_and_the_printed_one_heads_it_so(declared: bool) -> None:
     table = build(samples(declared=declared))
-    for format in set(TableFormat) - {TableFormat.PLAIN, TableFormat.JSON}:
+    for format in set(TableFormat) - {TableFormat.TEXT, TableFormat.JSON}:
         text = one_line(render(table, format))
         assert "not encrypted" in text, format
         assert "IPsec null" not in text, format
@@ -88,7 +88,7 @@ def test_a_column_is_one_though_its_first_cell_failed_before_anything_was_agreed
 
 def test_comparisons_explanations_tables_of_probes_and_the_page_say_so() -> None:
     found = samples(declared=True)
-    both, formats = compared(found), (comparison.CompareFormat.PLAIN, comparison.CompareFormat.GITHUB)
+    both, formats = compared(found), (comparison.CompareFormat.TEXT, comparison.CompareFormat.MARKDOWN)
     texts = [comparison.render(both, format) for format in formats]
     for said in (*texts, explain.text(explain.explain(found, {}))):
         assert "wired+null-sha256 (not encrypted)" in said.replace("\\", "")

@@ -65,7 +65,7 @@ def test_a_probe_without_a_figure_shows_why() -> None:
     grid = build(View.LINK, [broken])
     assert grid.rows[0].entries["tcp_received_mbit_s"].word == "INVALID"
     assert grid.footnotes == ("iperf3 printed garbage",)
-    text = render(grid, TableFormat.PLAIN)
+    text = render(grid, TableFormat.TEXT)
     assert "INVALID [1]" in text and "[1] iperf3 printed garbage" in text and " 0.0" not in text
 
 
@@ -116,7 +116,7 @@ def test_every_kind_of_probe_is_measured_and_each_column_is_of_a_figure_that_it_
 
 def test_people_see_no_column_of_what_was_not_probed_and_there_is_no_other_view() -> None:
     grid = build(View.LINK, [tcp(1e6)])
-    assert "jitter" not in render(grid, TableFormat.PLAIN)
+    assert "jitter" not in render(grid, TableFormat.TEXT)
     assert "udp_received_mbit_s" in render(grid, TableFormat.CSV)
     with pytest.raises(UsageError) as refused:
         View("bandwidth")

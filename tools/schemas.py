@@ -24,7 +24,7 @@ from harness.explain.scored import Score
 from harness.explain.what_if import PrintedWhatIf
 from harness.model import SCHEMA_VERSION, Plan, Record
 from harness.results.probe_records import ProbeRecord
-from harness.table.export import EXPORTED
+from harness.table.export import EXPORTED, ROW
 from harness.table.printed import PrintedComparison, PrintedTable, PrintedView
 
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
@@ -45,7 +45,11 @@ TYPES: Mapping[str, tuple[Any, str]] = {
     "explain-figures": (PrintedFigures, "What `harness explain --figures FILE --format json` prints"),
     "what-if": (PrintedWhatIf, "What `harness explain` and `predict` print with --what-if --format json"),
     "export": (
-        msgspec.defstruct("ExportRow", [(each.name, cast(Any, each.kind) | None) for each in EXPORTED]),
+        msgspec.defstruct(
+            "ExportRow",
+            [(each.name, cast(Any, each.kind) | None) for each in EXPORTED],
+            namespace={"__doc__": ROW},
+        ),
         "A line of what `harness export --format jsonl` prints",
     ),
 }
@@ -101,7 +105,7 @@ def _portable(found: Any, *, is_stored: bool) -> Any:
 def tables() -> str:
     """For each type what its docstring says and a table of its fields, in Markdown with MyST's labels."""
     found: dict[str, Any] = {}
-    for name in [each for each in TYPES if each != "export"]:
+    for name in TYPES:
         found |= schema(name)["$defs"]
     return "\n".join(
         _table(name, reported, found) for name, reported in found.items() if "properties" in reported

@@ -1,6 +1,6 @@
 """Records for other programs: one row for each record and direction, in columns that do not change.
 
-docs/export.md describes the columns. What is unknown is empty (null), never zero.
+``ROW`` describes the columns. What is unknown is empty (null), never zero.
 """
 
 from __future__ import annotations
@@ -260,7 +260,41 @@ EXPORTED = (
     *_PLACED,
     *{field.name: field for field in map(_figure, Metric) if field.name not in _NAMES}.values(),
 )
-"""All columns; figures of tables that have no place yet are the last. docs/export.md describes them."""
+"""All columns; figures of tables that have no place yet are the last. ``ROW`` describes them."""
+
+ROW = """One direction of a record, or a point of a sweep that was not measured. Units are part of the names.
+Null is unknown. New columns come at the end. Tags (of line protocol, labels of OpenMetrics): run_id, testbed,
+source, clock, link, protection, transport, ipsec, ipsec_mode, initiators, workload, direction, repeat,
+status, column, lab_kernel, disk.
+
+Use only rows whose ``status`` is ok and whose ``is_disturbed`` is false. Do not compare rows that differ in
+``testbed``, ``source``, ``clock``, ``lab_kernel``, ``ciphers`` or ``disk``. ``run_id`` is the run; of a plain
+fio output, its file. ``clock`` is real, virtual, or predicted from a CPU cost file. ``link_title`` is the
+link's name for people. ``emulated`` says whether the link imitates a medium that is not there. ``protection``
+is what protects the link, joined by +. ``transport`` is null for the local disk. ``ipsec`` is the ESP
+proposal, or off. ``ipsec_mode`` is null without IPsec. ``encrypted`` is null without protection, and where
+nobody can tell. ``initiators`` is how many measured at once; the figures are their totals. ``direction`` is
+read, write, fsync (latency alone), or null if nothing was moved. ``repeat`` counts from 1, ``order`` from 0.
+``status`` is ok, failed, skipped, invalid or estimated, and ``reason`` says why. ``warnings`` are separated
+by semicolons. ``started_unix_s`` is when fio was started. ``wall_ns`` is the time of the whole cell,
+``fio_ns`` what fio measured. ``bytes``, ``ios`` and ``runtime_ns`` are of this direction.
+``bandwidth_bytes_s`` and ``iops`` are over ``runtime_ns``. ``latency_p50_ns``, ``latency_p99_ns`` and
+``latency_p99_9_ns`` are of this record's I/Os; percentiles of several records cannot be averaged.
+``percentiles_of`` is lat (total latency) or clat (without the time of submission). ``link_bytes_initiator``,
+``link_bytes_target`` and ``protected_bytes`` were counted for the whole record. ``cipher_driver`` names the
+kernel's crypto drivers. ``disturbed`` is the part of the measurement that other programs took, 0 to 1;
+``is_disturbed`` says whether it is too much. ``initiator_load`` and ``target_load`` are of the minute before
+the run. ``round_trip_p50_ns``, ``round_trip_p99_ns`` and ``round_trips_lost_percent`` are of the idle path,
+just before the cell. ``busiest_core`` and ``all_cores`` are busy parts while fio ran, 0 to 1. ``drops`` and
+``errors`` are of all interfaces of the path and its hops, both directions. ``column`` is link, protection,
+transport and number of initiators, as in tables. ``kernel`` is the one that measured: the lab's, or the
+initiator's. ``disk`` is the modelled disk below the target. ``ip`` is the version, 4 or 6. ``curve`` is the
+sweep's curve that the row is a point of. ``link_rtt`` (s), ``link_rate`` (bit/s), ``link_loss`` (0 to 1),
+``link_window`` and ``link_mtu`` (bytes) are the link's place on the axes of sweeps. ``bandwidth_low_bytes_s``
+and ``bandwidth_high_bytes_s`` are the interval that has 90 % of what would be measured. If ``is_estimated``,
+the point was not measured.
+"""
+"""What a row is, and its columns, as docstrings say it: docs/schemas/export.json is made from it."""
 
 COLUMNS = tuple(column.name for column in EXPORTED)
 TAGS = tuple(column.name for column in EXPORTED if column.is_tag)
@@ -444,7 +478,10 @@ def _parquet(found: Sequence[Row]) -> bytes:
     # From the declared types, so that an empty column has the same type as always.
     schema = pyarrow.schema(
         [(field.name, kinds[field.kind]) for field in EXPORTED],
-        metadata={"harness_version": __version__, "columns": "docs/export.md of storage-network-harness"},
+        metadata={
+            "harness_version": __version__,
+            "columns": "docs/schemas/export.json of storage-network-harness",
+        },
     )
     table = pyarrow.Table.from_pylist([*found], schema=schema)
     sink = pyarrow.BufferOutputStream()

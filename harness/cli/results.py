@@ -9,14 +9,13 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
 from harness.api import Results
 from harness.cli.completion import VALUES
 from harness.cli.streams import NARROW, tell
-from harness.model.choices import OLD, Choice
 from harness.model.errors import UsageError
 from harness.model.probing import NAMED
 from harness.model.units import parse_percent
@@ -47,18 +46,6 @@ PoolOption = Annotated[
 METRIC_HELP = f"{', '.join(Metric)} (mean and percentiles: latency)."
 
 
-Shape = TypeVar("Shape", bound=Choice)
-GOES = "the old name goes with the next release"
-
-
-def format_of(kind: type[Shape], typed: str) -> Shape:
-    """The format that was typed, with a note if its name is an old one. UsageError for another."""
-    found = kind(typed)
-    if typed.casefold() in OLD:
-        tell(f"harness: --format {typed} is now --format {found}; {GOES}")
-    return found
-
-
 def table(
     paths: ResultsPaths = None,
     metric: Annotated[str, typer.Option(help=METRIC_HELP)] = "MB/s",
@@ -87,7 +74,7 @@ def table(
 ) -> None:
     """Print the matrix of one run, of several, or of fio outputs that you already have; or a view of
     probes."""
-    shape = format_of(TableFormat, format)
+    shape = TableFormat(format)
     if view is None and reference is not None:
         view = references.view_of(reference)
     if view is not None:
@@ -124,7 +111,7 @@ def compare(
     Exit status: 0 judged; 1 a cell is slower by what --fail-if-slower says; 2 wrong usage; 3 not one cell
     could be judged. What is missing is said first.
     """
-    chosen, shape = Metric(metric), format_of(comparison.CompareFormat, format)
+    chosen, shape = Metric(metric), comparison.CompareFormat(format)
     margin = parse_percent(fail_if_slower, what="--fail-if-slower") if fail_if_slower else None
     found = comparison.compare(Measured.read([a]), Measured.read([b]), chosen, margin or comparison.MARGIN)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else NARROW
@@ -147,16 +134,13 @@ def compare(
 def export_command(
     paths: ResultsPaths = None,
     format: Annotated[str, typer.Option(help=f"{', '.join(export.ExportFormat)}.")] = "csv",
-    to: Annotated[str | None, typer.Option("--to", hidden=True)] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Where to.", show_default="standard output"),
     ] = None,
 ) -> None:
     """Print all records, a row for each direction, for other programs to draw or store."""
-    if to is not None:
-        tell(f"harness: --to is now --format; {GOES}")
-    shape = format_of(export.ExportFormat, format if to is None else to)
+    shape = export.ExportFormat(format)
     if output is None and shape is export.ExportFormat.PARQUET and sys.stdout.isatty():
         raise UsageError("Parquet cannot go to a terminal", hint="name a file with -o")
     files = paths or [Path(RESULTS)]

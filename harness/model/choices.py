@@ -6,9 +6,6 @@ import enum
 
 from harness.model.units import unknown_name
 
-OLD = {"plain": "text", "github": "markdown"}
-"""What words were called in the release before: they go with the next one."""
-
 _ALSO = {"text": ("plain",), "markdown": ("github", "md")}
 """Other words for choices, lower case."""
 

@@ -11,8 +11,12 @@ RENAMED: Mapping[str, str] = {
     "--apart": "--per-host",
     "--kernels apart": "--kernels per-host",
     "--protect as-found": "--protect pre-existing",
+    "export --to": "export --format",
+    "--format plain": "--format text",
+    "--format github": "--format markdown",
 }
-"""Old to new: ``price`` is a command, ``--priced`` an option, ``--kernels apart`` an option's value.
+"""Old to new: ``price`` is a command, ``--priced`` an option, ``--kernels apart`` an option's value, and
+``export --to`` an option of one command.
 
 The option of a value is written with its new name. Settings files follow: ``priced = ...``,
 ``kernels = "apart"``.
@@ -25,18 +29,18 @@ def current(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """A command line with today's names, and a note for each old one."""
     found: list[str] = []
     notes: dict[str, None] = {}
-    has_command = False
+    command = ""
     awaited = ""
     for number, word in enumerate(words):
         if word == "--":
             return [*found, *words[number:]], [*notes]
         if not word.startswith("--"):
-            is_command = not has_command and not word.startswith("-")
+            is_command = not command and not word.startswith("-")
             found.append(_name(word, notes) if is_command else _value(awaited, word, notes))
-            has_command, awaited = has_command or is_command, ""
+            command, awaited = found[-1] if is_command else command, ""
             continue
         option, equals, value = word.partition("=")
-        option = _name(option, notes)
+        option = _name(option, notes, f"{command} ")
         found.append(f"{option}={_value(option, value, notes)}" if equals else option)
         awaited = "" if equals else option
     return found, [*notes]
@@ -58,11 +62,13 @@ def current_settings(settings: Mapping[str, object]) -> tuple[dict[str, object],
     return found, [*notes]
 
 
-def _name(word: str, notes: dict[str, None]) -> str:
-    new = RENAMED.get(word, word)
+def _name(word: str, notes: dict[str, None], command: str = "") -> str:
+    """A command's or option's; ``command``, with a space, is the one that an option is of."""
+    old = command + word if command + word in RENAMED else word
+    new = RENAMED.get(old, word)
     if new != word:
-        notes[_note(word, new)] = None
-    return new
+        notes[_note(old, new)] = None
+    return new.removeprefix(command)
 
 
 def _value(option: str, text: str, notes: dict[str, None]) -> str:

@@ -15,6 +15,7 @@ NAMES = {
     "--link cable": "--link wired",
     "--seeds": "--seed",
     "--protect cleartext": "--protect off",
+    "run --to": "run --results",
 }
 
 
@@ -31,6 +32,8 @@ def names(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--version measure --connection=local,cable -o cable", "--version run --link=local,wired -o cable"),
         ("run --protect cleartext+null --link cleartext", "run --protect off+null --link cleartext"),
         ("table measure --connections", "table measure --connections"),
+        ("measure --to here --link wired", "run --results here --link wired"),
+        ("share results/RUN --to=run.zip", "share results/RUN --to=run.zip"),
         ("lab exec -- measure --connection cable", "lab exec -- measure --connection cable"),
     ],
 )

@@ -273,7 +273,11 @@ def test_formats_have_one_name_in_all_commands_and_old_names_a_note(tmp_path: Pa
         now, then = (harness(*words.split(), cwd=tmp_path) for words in (new, old))
         assert (now.returncode, now.stderr) == (0, "") and now.stdout == then.stdout
         (note,) = then.stderr.splitlines()
-        assert " is now --format" in note and note.endswith("the old name goes with the next release")
+        assert (
+            " is now " in note
+            and "--format" in note
+            and note.endswith("the old name goes with the next release")
+        )
 
 
 DASHBOARD = json.loads((DOCS / "grafana.json").read_text(encoding="utf-8"))

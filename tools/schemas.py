@@ -16,13 +16,17 @@ from pathlib import Path
 from typing import Any, cast
 
 import msgspec
+from msgspec import structs
 
 from harness.explain.predicted import PrintedPrediction
 from harness.explain.printed import PrintedFigures, PrintedVerdicts
 from harness.explain.published import Published
 from harness.explain.scored import Score
 from harness.explain.what_if import PrintedWhatIf
-from harness.model import SCHEMA_VERSION, Plan, Record
+from harness.model import SCHEMA_VERSION, Io, Latency, Plan, Record
+from harness.parse import fio
+from harness.parse.echo import EchoOutput
+from harness.parse.iperf import IperfOutput
 from harness.results.probe_records import ProbeRecord
 from harness.table.export import EXPORTED, ROW
 from harness.table.printed import PrintedComparison, PrintedTable, PrintedView
@@ -30,6 +34,26 @@ from harness.table.printed import PrintedComparison, PrintedTable, PrintedView
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
 
 STORED = f", with `schema` {SCHEMA_VERSION}; the harness reads older files as such"
+
+
+def _parsed_fio() -> type:
+    """What ``fio.as_json`` makes of fio's jobs: the same fields, with those of latencies in their place."""
+
+    def fields(of: type[msgspec.Struct], *without: str, prefix: str = "") -> list[tuple[str, Any]]:
+        return [
+            (f"{prefix}{each.name}", each.type) for each in structs.fields(of) if each.name not in without
+        ]
+
+    latency = fields(Latency, "percentiles", prefix="latency_")
+    rates = [("bytes_per_s", float), ("iops", float)]
+    io = cast(Any, msgspec.defstruct("ParsedIo", [*rates, *fields(Io, "latency"), *latency]))
+    sync = cast(Any, msgspec.defstruct("ParsedSync", latency))
+    moved = ("read", "write", "trim")
+    job = fields(fio.FioJob, *moved, "sync_latency", "read_bins", "write_bins")
+    job += [*((name, io | None) for name in moved), ("sync", sync | None)]
+    jobs = ("jobs", list[msgspec.defstruct("ParsedJob", job)])  # type: ignore[misc]
+    return msgspec.defstruct("ParsedFio", [*fields(fio.FioOutput, "jobs", "disks"), jobs])
+
 
 TYPES: Mapping[str, tuple[Any, str]] = {
     "record": (Record, f"One cell and repeat of a run: cells/KEY.json{STORED}"),
@@ -44,6 +68,9 @@ TYPES: Mapping[str, tuple[Any, str]] = {
     "explain-reference": (Published, "What `harness explain --reference NAME --format json` prints"),
     "explain-figures": (PrintedFigures, "What `harness explain --figures FILE --format json` prints"),
     "what-if": (PrintedWhatIf, "What `harness explain` and `predict` print with --what-if --format json"),
+    "parse-fio": (_parsed_fio(), "What `harness parse fio` prints"),
+    "parse-ping": (EchoOutput, "What `harness parse ping` and `harness parse hping3` print"),
+    "parse-iperf": (IperfOutput, "What `harness parse iperf3` and `harness parse iperf2` print"),
     "export": (
         msgspec.defstruct(
             "ExportRow",

@@ -13,6 +13,7 @@ import pytest
 import typer
 
 from harness.cli import app
+from harness.cli.parse import PARSERS
 from harness.cli.results import NOT_JUDGED
 from harness.model import SCHEMA_VERSION
 from harness.model.probing import View
@@ -120,7 +121,7 @@ def test_each_command_that_prints_json_has_a_schema_and_so_has_each_view() -> No
     assert found >= {"table", "compare", "explain", "predict", "export"}
     lacking = {name for name in found if not any(f"`harness {name} " in title for title in titles)}
     assert not lacking, "add the type of what they print to tools/schemas.py, and a command to PRINTED"
-    of_files = STORED.keys() | {"export"}
+    of_files = STORED.keys() | {"export"} | {name for name in schemas.TYPES if name.startswith("parse-")}
     assert {name.partition(" ")[0] for name in PRINTED} == schemas.TYPES.keys() - of_files
     assert VIEWS.keys() == {*View}
 
@@ -131,6 +132,21 @@ def test_what_each_command_prints_is_as_published(name: str) -> None:
     found = printed(schema, *PRINTED[name].split())
     assert found.get("cells") or found.get("rows") or found.get("figures") or found.get("kinds")
     assert found.get("view", "") == view
+
+
+@pytest.mark.parametrize("tool", sorted(PARSERS))
+def test_so_is_what_is_parsed(tool: str) -> None:
+    schema = {"hping3": "parse-ping", "iperf2": "parse-iperf", "iperf3": "parse-iperf"}.get(
+        tool, f"parse-{tool}"
+    )
+    assert f"`harness parse {tool}`" in schemas.TYPES[schema][1]
+    validator, parsed = strict(schema), 0
+    for file in sorted((DATA / "outputs" / tool).iterdir()):
+        done = harness("parse", tool, str(file), cwd=FIGURES)
+        if done.returncode == 0:
+            validator.validate(json.loads(done.stdout))
+            parsed += 1
+    assert parsed > 1
 
 
 def test_so_is_each_exported_line() -> None:

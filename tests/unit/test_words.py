@@ -132,7 +132,8 @@ def shape(schema: dict[str, Any]) -> str:
 
 def test_a_key_has_one_type_unless_it_is_one_thing_in_several_shapes() -> None:
     found: dict[str, set[str]] = defaultdict(set)
-    for schema in SCHEMAS.values():
+    # What tools printed has their words.
+    for schema in (each for name, each in SCHEMAS.items() if not name.startswith("parse-")):
         for definition in schema["$defs"].values():
             # The rows of flat tables have names and texts of what records have whole.
             is_flat = definition["title"] in ("ExportRow", "PrintedRow")

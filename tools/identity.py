@@ -3,7 +3,7 @@
     python tools/identity.py                # the three counts, with what is counted
     python tools/identity.py --touched A..B # the product's files that these commits touch
 
-docs/decisions/identity.md has the figures, and what they are to become.
+docs/decisions.md has the figures.
 """
 
 from __future__ import annotations

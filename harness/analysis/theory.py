@@ -1,7 +1,7 @@
 """One I/O at a time over a network, in closed form: the frames it takes, and their time.
 
 This is what the matrix shows when processors cost nothing: framing, serialisation, propagation, round trips,
-and the disk. Virtual time (docs/lab-kernel.md) measures the same; docs/theory.md compares the two. Each
+and the disk. Virtual time (docs/lab.md) measures the same; docs/theory.md compares the two. Each
 transport defines what its ends send for an I/O (``Dialogue``).
 
 Assumptions: one command is in flight; there is no loss; TCP's windows have reached their final size (RFC

@@ -5,7 +5,7 @@ library in front of its own lets it wait a tenth of a second less before its job
 and gets the memory for their state at once (``early.c``). It is loaded once, has calibrated and tested the
 processor's clock, and forks for each job file (``forking.c``).
 
-A start costs 0.3 s more without the stubs, and 0.17 s more without the library (docs/decisions/less.md). The
+A start costs 0.3 s more without the stubs, and 0.17 s more without the library (docs/decisions.md). The
 environment of a run says which of them it had.
 """
 

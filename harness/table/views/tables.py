@@ -242,7 +242,7 @@ def _notes(records: Sequence[ProbeRecord], reference: PathReference | None) -> l
     reasons = sorted({reason for record in records for reason in record.lost_hops.values()})
     found += [f"CPU n/a: {reason}." for reason in reasons]
     if any(record.setting.testbed is TestbedKind.LAB for record in records):
-        found.append("The lab runs on one core, so speeds are too low: compare paths (docs/probes.md).")
+        found.append("The lab runs on one core, so speeds are too low: compare paths (docs/paths.md).")
     if reference is not None:
         found.append(f"Published: {reference.title}, {reference.source}.")
     return found

@@ -24,7 +24,7 @@ BY_HAND = {
     # What somebody else saw and published, and arithmetic.
     "docs/questions.md": ["1.5 Gbit/s with fio", "reads of 30 to 40 MB/s", "4K at 200 µs are 20 MB/s"],
     "docs/glossary.md": ["with 100 µs of round trip 112.6 MB/s"],  # the arithmetic of a bound
-    "docs/probes.md": ["iperf3 sending 10 Gbit/s", "one second of UDP at 10 Gbit/s"],  # what a probe sends
+    "docs/paths.md": ["iperf3 sending 10 Gbit/s", "UDP is sent at 1 Gbit/s"],  # what a probe sends
     # What a script injects, and what bench/sweeps.py found in virtual time.
     "docs/scores.md": ["rates of 30 to 300 Mbit/s", "fall from 33 to 36 MB/s"],
     "docs/buying.md": ['throughput = "1.8 Gbit/s"', '"940 Mbit/s"'],  # how keys are written
@@ -34,7 +34,7 @@ BY_HAND = {
     "docs/decisions.md": ["| local disk, 4K | 142 / 139 |"],
     # Printed by bench/published.py, exact in virtual time; and what somebody else saw and published.
     "docs/documents.md": ["| **iSCSI over 802.11b** "],
-    "docs/kernel-developers.md": ["90.64 MB/s"],  # of the history that was bisected there, in virtual time
+    "docs/lab-kernel.md": ["90.64 MB/s"],  # of the history that was bisected there, in virtual time
 }
 """Rates that are not printed from docs/figures/, by page, and why they need not be."""
 

@@ -86,8 +86,8 @@ def user_files() -> tuple[bytes, ...]:
     folder = data_folder()
     places = (("profiles", "**/*.toml"), ("profiles", "*.fio"), ("ipsec", "*.toml"))
     files = [file for place, pattern in places for file in sorted((folder / place).glob(pattern))]
-    page = (folder / "docs" / "configuration.md").read_text(encoding="utf-8")
-    example = "\n".join(line[4:] for line in page.splitlines() if line.startswith("    "))
+    page = (folder / "docs" / "commands.md").read_text(encoding="utf-8")
+    example = page.split("```toml\n")[1].split("```")[0]
     return (*(file.read_bytes() for file in files), *[example.encode()] * 10)
 
 

@@ -97,8 +97,8 @@ def settings() -> dict[str, Sample]:
                 words = tuple(word.replace("NAME", file.stem) for word in argv)
                 place = f"config/harness/{folder}/{file.name}"
                 found[f"{kind}: {file.stem}: {argv[0]}"] = Sample(file.read_bytes(), place, words)
-    page = (data_folder() / "docs" / "configuration.md").read_text(encoding="utf-8")
-    example = "\n".join(line[4:] for line in page.splitlines() if line.startswith("    "))
+    page = (data_folder() / "docs" / "commands.md").read_text(encoding="utf-8")
+    example = page.split("```toml\n")[1].split("```")[0]
     short = "version = 1\nlinks = ['wired']\nipsec = ['off']\nworkloads = ['rand-read-4k']\nrepeats = 2\n"
     for name, text in (("example", example), ("short", short)):
         for number in range(4):  # as likely as a kind of the others

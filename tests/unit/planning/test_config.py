@@ -54,8 +54,8 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
 
 
 def test_the_documented_file_is_right_and_complete(tmp_path: Path) -> None:
-    page = (data_folder() / "docs" / "configuration.md").read_text(encoding="utf-8")
-    example = "\n".join(re.findall(r"^    (.*)$", page, re.MULTILINE))
+    page = (data_folder() / "docs" / "commands.md").read_text(encoding="utf-8")
+    example = page.split("```toml\n")[1].split("```")[0]
     load_request(written(tmp_path, example))
     assert set(tomllib.loads(example)) == set(RunRequest.__struct_fields__) - {"destroy"}
 

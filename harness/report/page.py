@@ -130,7 +130,7 @@ _THEMES = (
     '<label class="bar">Colours <select id="theme"><option value="auto">as the system</option>'
     '<option value="light">light</option><option value="dark">dark</option></select></label>'
 )
-_TOLD = 12  # so many sentences of a sweep are in sight; the others are behind a click
+_SHOWN = 12  # so many sentences of a sweep are in sight; the others are behind a click
 _HEADLINE = 3  # so many of them stand above everything
 _MANY = 24  # with more pictures in a section, a browser lays out only those in sight
 _AGAIN_S = 5  # after which a page of a run that goes on loads itself again
@@ -398,9 +398,9 @@ def _reported(results: LoadedResults) -> list[str]:
 
 def _first(said: Sequence[str]) -> str:
     """Those that are in sight of several sentences, and the others behind a click."""
-    rest = _listed(said[_TOLD:])
-    count = counted(len(said) - _TOLD, "more sentence")
-    return _listed(said[:_TOLD]) + (rest and f"<details><summary>{count}</summary>{rest}</details>")
+    rest = _listed(said[_SHOWN:])
+    count = counted(len(said) - _SHOWN, "more sentence")
+    return _listed(said[:_SHOWN]) + (rest and f"<details><summary>{count}</summary>{rest}</details>")
 
 
 def _matrix(tables: Mapping[Metric, Table], facts: Sequence[ColumnFacts]) -> str:

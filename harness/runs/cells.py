@@ -630,12 +630,12 @@ class CellComposer(Composer):
             return None
         if not self.plan.probes_paths:
             return "the run asks for none of emulated links"
-        if self._is_labs_own and cell.repeat > echo.IN_RUN_REPEATS:
+        if self._is_lab_owned and cell.repeat > echo.IN_RUN_REPEATS:
             return f"they were measured in the first {echo.IN_RUN_REPEATS} rounds"
         return None
 
     @property
-    def _is_labs_own(self) -> bool:
+    def _is_lab_owned(self) -> bool:
         """In the lab's kernel in real time nobody else uses a session; in virtual time a program that is left
         out would change the run."""
         return self.plan.capabilities.boots_one_kernel and not self.plan.setting.is_virtual
@@ -648,7 +648,7 @@ class CellComposer(Composer):
                 path.initiator_address,
                 path.target_address,
                 path.port,
-                is_here=self._is_labs_own,
+                is_here=self._is_lab_owned,
             )
             if self.plan.probes
             else ""
@@ -753,7 +753,7 @@ class CellComposer(Composer):
         record = msgspec.structs.replace(record, started_unix_s=time.time())
         before = self._conditions.look() if self._conditions is not None else {}
         # Between its cells a session of the lab's moves nothing but a NOP now and then.
-        tcp_before = up.tcp if up.tcp and self._is_labs_own else self._connections(connected_luns)
+        tcp_before = up.tcp if up.tcp and self._is_lab_owned else self._connections(connected_luns)
         watching, counts = self._watch(), list[Counted]()
 
         @contextlib.contextmanager
@@ -771,7 +771,7 @@ class CellComposer(Composer):
                 raw,
                 timeout_s=timeout_s,
                 apart=not plan.capabilities.shares_kernel,
-                is_brief=self._is_labs_own and lasts_s < wireless.INTERVAL_S,
+                is_brief=self._is_lab_owned and lasts_s < wireless.INTERVAL_S,
                 program=program,
                 during=during(),
                 judge_previous=functools.partial(self._judge_newest, cell.column),

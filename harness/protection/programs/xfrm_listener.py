@@ -49,7 +49,7 @@ MODES = ("transport", "tunnel")
 PATIENCE_S = 0.1
 """How long the last report of an association that is gone may take."""
 
-KNOCK_S = 1.0
+CONNECT_S = 1.0
 """How long to wait for an answer to an attempt to connect."""
 
 DIALOGUE_S = 5.0
@@ -207,7 +207,7 @@ def try_connect(own: tuple[str, int], peer: tuple[str, int]) -> dict[str, Any]:
     said = ""
     with socket.socket(family_of(peer[0])) as made:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.settimeout(KNOCK_S)
+        made.settimeout(CONNECT_S)
         try:
             made.bind(own)
             made.connect(peer)

@@ -275,7 +275,7 @@ def test_a_knock_tells_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [program.try_connect(ANY, portal)["blocked"] for _ in range(2)] == [1, None]
     # Nobody answers, for so long and no longer.
     monkeypatch.setattr(program, "blocked", lambda: None)
-    monkeypatch.setattr(program, "KNOCK_S", 0.05)
+    monkeypatch.setattr(program, "CONNECT_S", 0.05)
     with socket.socket() as full:
         full.bind(ANY)
         full.listen(0)

@@ -60,14 +60,14 @@ def in_one_time(
     """
     names = (initiators[0], management.TARGET, *initiators[1:])
     with contextlib.ExitStack() as stack:
-        keepers: list[socket.socket] = []
+        far_ends: list[socket.socket] = []
         ends: dict[str, list[socket.socket]] = {name: [] for name in names}
 
         def connect(name: str) -> int:
             """Connect a kernel; returns the timekeeper's end."""
             near, far = (stack.enter_context(end) for end in socket.socketpair())
             ends[name].append(near)
-            keepers.append(far)
+            far_ends.append(far)
             return far.fileno()
 
         clock_fds = tuple(connect(name) for name in names)
@@ -80,7 +80,7 @@ def in_one_time(
         )
         served = timekeeper.Wiring(names=names, clock_fds=clock_fds, trunks=trunks)
         stack.enter_context(_timekeeper(served, console, core))
-        for end in keepers:
+        for end in far_ends:
             end.close()
         yield {name: _virtio(number, ends[name], mtu_bytes) for number, name in enumerate(names)}
 

@@ -23,7 +23,6 @@ BY_HAND = {
     "docs/nas.md": ["gp3 has 125 MiB/s unless more is paid for"],  # what its maker publishes
     # What somebody else saw and published, and arithmetic.
     "docs/questions.md": ["1.5 Gbit/s with fio", "reads of 30 to 40 MB/s", "4K at 200 µs are 20 MB/s"],
-    "docs/glossary.md": ["with 100 µs of round trip 112.6 MB/s"],  # the arithmetic of a bound
     "docs/paths.md": ["iperf3 sending 10 Gbit/s", "UDP is sent at 1 Gbit/s"],  # what a probe sends
     # What a script injects, and what bench/sweeps.py found in virtual time.
     "docs/scores.md": ["rates of 30 to 300 Mbit/s", "fall from 33 to 36 MB/s"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import tomllib
 from pathlib import Path

@@ -93,7 +93,7 @@ pure:
 
 docs: install $(VENV)/docs
 	@$(MAKE) --no-print-directory site
-	@echo 'a site to look at: site/README.html'
+	@echo 'a site to look at: site/index.html'
 
 site:
 	$(VENV)/bin/sphinx-build -q -W --keep-going -c docs . site

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer.main
@@ -23,14 +25,19 @@ from tools import schemas
 project = "harness"
 version = release = harness.__version__
 extensions = ["myst_parser"]
-root_doc = "docs/index"
+root_doc = "README"
 include_patterns = ["*.md", "docs/**", "profiles/**"]
+exclude_patterns = ["docs/index.rst"]
 include_patterns += [f"{folder}/README.md" for folder in ("harness/*", "ipsec", "releases")]
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = f"harness {version}"
 html_copy_source = False
+html_static_path = html_css_files = ["site.css"]
 html_show_copyright = False
+
+# Pages of parts (harness/*, profiles) are reached by links, from pages that the sidebar has.
+suppress_warnings = ["toc.not_included"]
 
 # As wide as a help is in a terminal.
 os.environ["COLUMNS"] = "80"
@@ -80,13 +87,23 @@ def _markdown(cell: dict[str, Any]) -> Iterator[str]:
             yield f'<img alt="what the cell draws" src="data:image/png;base64,{drawn}">'
 
 
-def _with_fields(_app: Sphinx, _page: str, source: list[str]) -> None:
-    """The tables of fields where a page has their place."""
+def _with_fields(_app: Sphinx, page: str, source: list[str]) -> None:
+    """The tables of fields where a page has their place; the sidebar's entries end the first page."""
     source[0] = source[0].replace("<!-- fields -->", schemas.tables())
+    if page == root_doc:
+        entries = (Path(__file__).parent / "index.rst").read_text(encoding="utf-8")
+        source[0] += f"\n```{{eval-rst}}\n{entries}```\n"
+
+
+def _with_index(app: Sphinx, error: Exception | None) -> None:
+    """The first page, by the name that servers look for."""
+    if error is None:
+        shutil.copy(app.outdir / f"{root_doc}.html", app.outdir / "index.html")
 
 
 def setup(app: Sphinx) -> None:
     app.connect("source-read", _with_fields)
+    app.connect("build-finished", _with_index)
     app.add_source_suffix(".ipynb", "notebook")
     app.add_source_parser(Notebook)
     app.add_directive("harness-help", Help)

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from harness.cli import app
+from harness.model import SCHEMA_VERSION
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "profiles", "ipsec", "releases", "bench")
@@ -45,6 +46,41 @@ def test_every_page_is_reached_from_the_readme() -> None:
             files = ((page.parent / link).resolve() for link in links)
             ahead += [file for file in files if file.suffix == ".md" and file.is_file()]
     assert set(TEXTS[2:]) | {ROOT / "CONTRIBUTING.md"} <= found | {ROOT / "CHANGELOG.md"}
+
+
+DOCS = ROOT / "docs"
+FOR_PEOPLE = ("tutorial", "nas", "machines", "curves", "reading", "ci", "buying", "questions")
+SIDEBAR = re.findall(r"^ +/docs/(\S+)$", (DOCS / "index.rst").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def word_count(page: Path) -> int:
+    return len(page.read_text(encoding="utf-8").split())
+
+
+def test_the_docs_are_short() -> None:
+    assert sum(map(word_count, DOCS.rglob("*.md"))) <= 40_000
+    found = {name: word_count(DOCS / f"{name}.md") for name in FOR_PEOPLE}
+    assert {name: count for name, count in found.items() if count > 1_500} == {}
+
+
+def test_the_sidebar_has_each_page_and_is_short() -> None:
+    assert len(SIDEBAR) <= 25 and len(set(SIDEBAR)) == len(SIDEBAR)
+    assert {f"{name}.md" for name in SIDEBAR} == {page.name for page in DOCS.glob("*.md")}
+    assert {*DOCS.rglob("*.md")} - {*DOCS.glob("*.md")} == {DOCS / "figures" / "README.md"}
+
+
+def test_who_has_a_share_finds_their_page_by_its_protocol() -> None:
+    headings = " ".join(re.findall(r"^#+ (.*)$", (DOCS / "nas.md").read_text(encoding="utf-8"), re.MULTILINE))
+    assert re.search(r"\bNFS\b", headings) and re.search(r"\bSMB\b", headings)
+
+
+def test_the_page_on_results_is_of_this_schema() -> None:
+    page = (DOCS / "results.md").read_text(encoding="utf-8")
+    assert f"carry `schema`, now {SCHEMA_VERSION} " in page
+    versions = [
+        int(number) for number in re.findall(r"^\| (\d+) \|", page.split("## Versions")[1], re.MULTILINE)
+    ]
+    assert versions == [*range(SCHEMA_VERSION, 0, -1)]
 
 
 _TYPED = re.compile(r"^ {4,}(harness [a-z].*)$|`(harness [a-z][^`]*)`", re.MULTILINE)

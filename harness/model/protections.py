@@ -52,7 +52,7 @@ class StackPlace(enum.IntEnum):
 
 
 class Encapsulation(msgspec.Struct, frozen=True, kw_only=True):
-    """A protection for people, in a stack, and around packets.
+    """A protection for people, in a stack, and around packets. ``cipher`` and ``description`` are for lists.
 
     Each packet grows by ``around_bytes`` of headers and check values, with ``has_ip`` also by a header of the
     link's IP, after it was padded to a multiple of ``pads_to_bytes``, but not beyond what passes. Of what
@@ -63,6 +63,8 @@ class Encapsulation(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     place: StackPlace
+    cipher: str = ""
+    description: str = ""
     around_bytes: int = 0
     has_ip: bool = False
     sealed_bytes: int = 0
@@ -79,6 +81,8 @@ class Encapsulation(msgspec.Struct, frozen=True, kw_only=True):
 _MACSEC = Encapsulation(
     title="MACsec",
     place=StackPlace.LINK,
+    cipher="AES-128-GCM",
+    description="IEEE 802.1AE, on each Ethernet frame; keys set by the run",
     around_bytes=SECTAG_BYTES + ICV_BYTES,
     sealed_bytes=2,  # the frame's own EtherType, with what it announces
     takes_bytes=SECTAG_BYTES + ICV_BYTES,  # as Linux has it (macsec_newlink() in drivers/net/macsec.c)
@@ -88,6 +92,8 @@ PROTECTIONS: Final = {
     WIREGUARD: Encapsulation(
         title="WireGuard",
         place=StackPlace.INTERFACE,
+        cipher="ChaCha20-Poly1305",
+        description="a tunnel over UDP",
         around_bytes=UDP_HEADER_BYTES + WIREGUARD_HEADER_BYTES + POLY1305_BYTES,
         has_ip=True,
         # Not beyond the interface's MTU (calculate_skb_padding(), drivers/net/wireguard/send.c).
@@ -98,9 +104,13 @@ PROTECTIONS: Final = {
         is_queued=True,  # wg_packet_encrypt_worker(); ESP and MACsec do that while it is sent
     ),
     MACSEC: _MACSEC,
-    MACSEC_MKA: msgspec.structs.replace(_MACSEC, title="MACsec (MKA)"),
+    MACSEC_MKA: msgspec.structs.replace(
+        _MACSEC, title="MACsec (MKA)", description="the same, keys agreed by MKA (IEEE 802.1X)"
+    ),
     # It makes nothing of packets: its records are part of the stream (analysis/wire/nvme.py).
-    TLS: Encapsulation(title="TLS", place=StackPlace.WITHIN),
+    TLS: Encapsulation(
+        title="TLS", place=StackPlace.WITHIN, cipher="AES-128-GCM", description="TLS 1.3; NVMe/TCP only"
+    ),
     TUNNEL: Encapsulation(title="tunnel", place=StackPlace.INTERFACE, pre_existing=True),
 }
 """By the names of columns."""

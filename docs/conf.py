@@ -12,15 +12,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import typer.main
 from docutils import nodes
 from docutils.parsers.rst import Directive
 from myst_parser.parsers.sphinx_ import MystParser
 from sphinx.application import Sphinx
 
 import harness
-import harness.cli
-from tools import schemas
+from tools import manual, schemas
 
 project = "harness"
 version = release = harness.__version__
@@ -39,15 +37,12 @@ html_show_copyright = False
 # Pages of parts (harness/*, profiles) are reached by links, from pages that the sidebar has.
 suppress_warnings = ["toc.not_included"]
 
-# As wide as a help is in a terminal.
-os.environ["COLUMNS"] = "80"
-
 
 class Help(Directive):
     """What `--help` prints, of each command a section."""
 
     def run(self) -> Sequence[nodes.Node]:
-        return [_section(path, text) for path, text in _helps()]
+        return [_section(path, text) for path, text in manual.helps()]
 
 
 def _section(path: str, text: str) -> nodes.section:
@@ -55,15 +50,6 @@ def _section(path: str, text: str) -> nodes.section:
     section += nodes.title(text=path)
     section += nodes.literal_block(text, text, language="text")
     return section
-
-
-def _helps() -> Iterator[tuple[str, str]]:
-    waiting: list[tuple[str, Any]] = [("harness", typer.main.get_command(harness.cli.app))]
-    while waiting:
-        path, command = waiting.pop(0)
-        command = getattr(command, "real", command)
-        yield path, command.get_help(typer.Context(command, info_name=path))
-        waiting += [(f"{path} {name}", each) for name, each in getattr(command, "commands", {}).items()]
 
 
 class Notebook(MystParser):

@@ -36,22 +36,21 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="""How much throughput a volume loses to iSCSI, its link and IPsec, and which layer causes the loss.
+    help="""Measure how much throughput storage loses to iSCSI, its link and IPsec, and
+    find which layer causes the loss.
 
-    All figures are measured on the real kernel stack: LIO, open-iscsi, strongSwan with ESP, fio. The default
-    testbed is the lab, a user-mode kernel that needs no root and cannot touch this machine's disks.""",
+    It measures the real kernel stack: LIO, open-iscsi, strongSwan, fio. The
+    default testbed is the lab, a user-mode kernel: it needs no root and cannot
+    touch this machine's disks.""",
     epilog="""\b
 Examples:
-harness run                                (the whole matrix)
-harness run --ipsec on --link wifi         (one column)
-harness run --protect off --protect on --protect wireguard --link wired
-harness table results/ --ratio local       (as ratios to the column local)
-harness explain results/ --summary         (what each column costs, and why)
-harness report results/ -o report.html     (a page to look at)
+harness run                             (disk, wired, WiFi; IPsec off and on)
+harness run --protect off --protect wireguard --link wired
+harness explain results/ --summary      (what each column costs, and why)
 
 Exit status: 0 all cells ok; 1 a cell is not ok, or something was left
-behind; 2 wrong usage, or something is missing. `harness --version` tells the
-version, and `harness COMMAND --help` the options of a command.""",
+behind; 2 wrong usage, or something is missing.
+`harness COMMAND --help` has a command's options.""",
 )
 
 
@@ -79,10 +78,12 @@ def _docstrings(module: str) -> dict[str, str]:
     }
 
 
-def _add(name: str, place: str) -> None:
+def _add(name: str, place: str, heading: str) -> None:
     module, member = place.split(":")
 
-    @app.command(name, cls=LazyCommand, help=GROUPS.get(name) or _docstrings(module)[member])
+    @app.command(
+        name, cls=LazyCommand, help=GROUPS.get(name) or _docstrings(module)[member], rich_help_panel=heading
+    )
     def load() -> object:
         found = getattr(import_module(f"{__package__}.{module}"), member)
         if not isinstance(found, typer.Typer):
@@ -97,33 +98,45 @@ def _add(name: str, place: str) -> None:
         return typer.main.get_command(found)
 
 
-COMMANDS = {
-    "run": "run:run",
-    "sweep": "run:sweep",
-    "knee": "run:knee",
-    "probe": "probe:probe",
-    "table": "results:table",
-    "compare": "results:compare",
-    "explain": "explained:explain_command",
-    "report": "explained:report_command",
-    "plot": "explained:plot",
-    "cpu-cost": "cpu_cost:cpu_cost",
-    "predict": "predict:predict_command",
-    "documents": "documents:documents_command",
-    "export": "results:export_command",
-    "share": "shared:share_command",
-    "doctor": "machine:doctor_command",
-    "clean": "machine:clean",
-    "lab": "lab:lab_app",
-    "kernel": "machine:kernel_app",
-    "parse": "parse:parse_app",
+HEADINGS = {
+    "Measure": {
+        "run": "run:run",
+        "sweep": "run:sweep",
+        "knee": "run:knee",
+        "probe": "probe:probe",
+        "documents": "documents:documents_command",
+    },
+    "Read results": {
+        "table": "results:table",
+        "compare": "results:compare",
+        "explain": "explained:explain_command",
+        "report": "explained:report_command",
+        "plot": "explained:plot",
+        "export": "results:export_command",
+        "share": "shared:share_command",
+        "parse": "parse:parse_app",
+    },
+    "Predict": {
+        "cpu-cost": "cpu_cost:cpu_cost",
+        "predict": "predict:predict_command",
+    },
+    "Set up": {
+        "doctor": "machine:doctor_command",
+        "list": "listing:list_command",
+        "lab": "lab:lab_app",
+        "kernel": "machine:kernel_app",
+        "clean": "machine:clean",
+    },
 }
-"""Where each command is: module and name. What it does is the function's docstring."""
+"""Where each command is: module and name, below its heading in ``harness --help``. What it does is the
+function's docstring, whose first sentence has room on a line there."""
+
+COMMANDS = {name: place for commands in HEADINGS.values() for name, place in commands.items()}
 
 GROUPS = {
-    "lab": "Use the lab's kernel by hand, or keep one up.",
-    "kernel": "The lab's own kernel: WiFi, disks, virtual time.",
-    "parse": "Print a tool's output as parsed, in JSON.",
+    "lab": "Keep a lab up, or run a command in its kernel.",
+    "kernel": "Build the lab's own kernel, or ciphers for Debian's.",
+    "parse": "Print the output of fio, ping, iperf or hping3 as JSON.",
 }
 """The same of those that are several commands."""
 
@@ -149,22 +162,25 @@ harness report results/ --watch            (during a run)""",
 harness plot roofline results/RUN -o roofline.svg""",
     "cpu-cost": """harness cpu-cost -o lab.toml
 harness cpu-cost ssh://nas                (single operations, without root)
-harness cpu-cost monday.toml tuesday.toml (do they agree?)""",
+harness cpu-cost monday.toml tuesday.toml (compare two)""",
     "predict": """harness predict --machine lab-debian --link wired:rtt=2ms --protect both
 harness predict --machine nas.toml --initiator-machine laptop.toml""",
     "documents": """harness documents --run
 harness documents --run --quick --document document-000
 harness documents results/documents -o documents.html""",
     "export": "harness export results/ --format parquet -o results.parquet",
-    "share": """harness share results/RUN --to mine.zip
-harness compare mine.zip results/RUN       (as a run's folder)""",
+    "share": """harness share results/RUN -o mine.zip
+harness compare mine.zip results/RUN       (it reads like a run's folder)""",
+    "list": """harness list links
+harness list protections --format json""",
     "doctor": """harness doctor --target ssh://root@nas --initiator local
 harness doctor --portal nas.lan""",
 }
 """Below each command's help, a line each."""
 
-for _name, _place in COMMANDS.items():
-    _add(_name, _place)
+for _heading, _commands in HEADINGS.items():
+    for _name, _place in _commands.items():
+        _add(_name, _place, _heading)
 
 
 def _version(wanted: bool) -> None:

@@ -44,14 +44,14 @@ ResumeOption = Annotated[
     ),
 ]
 PlanOption = Annotated[
-    bool, typer.Option("--plan", help="Print what would run, and for how long.", rich_help_panel=THE_RUN)
+    bool, typer.Option("--plan", help="Print what would run and for how long.", rich_help_panel=THE_RUN)
 ]
 QuietOption = Annotated[
-    bool, typer.Option("--quiet", help="Print only the result, and what failed.", rich_help_panel=THE_RUN)
+    bool, typer.Option("--quiet", help="Print only the result and errors.", rich_help_panel=THE_RUN)
 ]
 
 VerboseOption = Annotated[
-    bool, typer.Option("--verbose", help="Say at the end where the time went.", rich_help_panel=THE_RUN)
+    bool, typer.Option("--verbose", help="Print at the end where the time went.", rich_help_panel=THE_RUN)
 ]
 
 LEAST_FREE_BYTES = 64 << 20

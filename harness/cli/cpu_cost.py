@@ -11,6 +11,7 @@ from tabulate import tabulate
 
 from harness.analysis.cpu_costs import CpuCosts
 from harness.cli import options
+from harness.cli.common import output_option
 from harness.cli.console import PlanOption, QuietOption, carry_out, measuring, print_plan, tell_start
 from harness.cli.progress import process_started_s
 from harness.cli.results import write
@@ -42,19 +43,21 @@ def cpu_cost(
         list[str] | None,
         typer.Argument(
             metavar="[WHAT]…",
-            help="Nothing: measure the lab, or the machines of --target. ssh://[USER@]HOST or local: single "
-            "operations there, without root. Folders of runs: the CPU costs by these. Two lists: compared.",
+            help="Nothing: measure the lab, or --target. ssh://[USER@]HOST or local: measure single "
+            "operations there, without root. Folders of runs: derive CPU costs from them. Two files: "
+            "compare them.",
             show_default=False,
         ),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="FILE.toml.", show_default=False)
-    ] = None,
+    output: Annotated[Path | None, output_option("standard output")] = None,
     plan_only: PlanOption = False,
     quiet: QuietOption = False,
     **typed: object,
 ) -> None:
-    """Measure what operations cost a processor: ns per packet, byte, system call, wake-up and I/O."""
+    """Measure the CPU cost of single operations, in ns.
+
+    That is per packet, byte, system call, wake-up and I/O.
+    """
     be_quiet(quiet)
     named = what or []
     if any(name.endswith(".toml") for name in named):

@@ -15,6 +15,7 @@ import typer
 
 from harness import cli
 from harness.analysis import disturbance
+from harness.cli.common import output_option
 from harness.cli.console import QuietOption, prepare_results
 from harness.cli.progress import BEGUN_S
 from harness.cli.results import write
@@ -41,28 +42,21 @@ def documents_command(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Run folders, or folders of runs.", show_default=f"{FOLDER}/, with --quick {QUICK_FOLDER}/"
+            metavar="[RESULTS]…",
+            help="Folders of runs.",
+            show_default=f"{FOLDER}/, with --quick {QUICK_FOLDER}/",
         ),
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="The page.",
-            show_default="documents.html; with --run in the folder of runs",
-        ),
-    ] = None,
+    output: Annotated[Path | None, output_option("documents.html; with --run in the folder of runs")] = None,
     run: Annotated[
         bool,
         typer.Option(
             "--run",
-            help="First measure what the folder lacks: what is missing, skipped, failed or disturbed.",
+            help="First measure what is missing, skipped, failed or disturbed.",
         ),
     ] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Measure in minutes, to try it: for no conclusion.")
+        bool, typer.Option("--quick", help="Short measurements, in minutes: only a trial.")
     ] = False,
     names: Annotated[
         list[str] | None,
@@ -75,8 +69,10 @@ def documents_command(
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Write one page on five published measurements: what they asked, their figures next to ours, and the
-    answers."""
+    """Repeat five published measurements, and compare.
+
+    The page has the question of each, its figures next to ours, and the answer.
+    """
     be_quiet(quiet)
     places = paths or [QUICK_FOLDER if quick else FOLDER]
     for name in names or ():

@@ -15,16 +15,28 @@ import msgspec
 import typer
 
 from harness import explain, report
-from harness.cli.completion import VALUES
+from harness.cli.common import (
+    AuthorOption,
+    MetricOption,
+    NotesOption,
+    PoolOption,
+    ReferenceOption,
+    ResultsPaths,
+    TitleOption,
+    WhatIfOption,
+    format_option,
+    output_option,
+)
 from harness.cli.console import carry_out, measuring, print_plan
 from harness.cli.progress import left_s, process_started_s
-from harness.cli.results import METRIC_HELP, PoolOption, ResultsPaths, write
+from harness.cli.results import write
 from harness.cli.streams import NARROW, tell
 from harness.explain import curves, knees, published, third_party, twin, volumes, what_if
 from harness.explain.evidence import collect
 from harness.explain.printed import PrintedFigures
 from harness.hosts.state import owner
 from harness.model import LINK_LOCAL, Plan, Record
+from harness.model.choices import TextFormat
 from harness.model.errors import Interrupted, UsageError
 from harness.model.escape import as_json, printable
 from harness.model.lines import wrapped
@@ -48,22 +60,20 @@ SHARE = 0.1
 
 def explain_command(
     paths: ResultsPaths = None,
-    format: Annotated[str, typer.Option(help="text or json.")] = "text",
-    summary: Annotated[bool, typer.Option("--summary", help="What each column costs, and why.")] = False,
+    format: Annotated[str, format_option(TextFormat)] = "text",
+    summary: Annotated[bool, typer.Option("--summary", help="Only what each column costs and why.")] = False,
     with_twin: Annotated[
         bool,
         typer.Option(
             "--twin",
-            help="First measure the digital twin of each run that has none, in virtual time. The difference "
-            "is the processors' cost.",
+            help="First measure each run again in virtual time; the difference is the processors' cost.",
         ),
     ] = False,
     is_tried: Annotated[
         bool,
         typer.Option(
             "--try",
-            help="Then make each change that is forecast, measure the cell with it and without in turns, and "
-            "print said next to measured.",
+            help="Make each forecast change, measure with and without it, and compare with the forecast.",
         ),
     ] = False,
     cells: Annotated[
@@ -71,41 +81,23 @@ def explain_command(
         typer.Option(
             "--cell",
             metavar="CELL",
-            help="With --try: only this column, this workload, or 'COLUMN WORKLOAD'.",
+            help="With --try: only this column, workload, or 'COLUMN WORKLOAD'.",
             show_default=False,
         ),
     ] = None,
-    if_faster: Annotated[
-        str | None,
-        typer.Option(
-            "--what-if",
-            metavar="PART=2x,…",
-            help="What each part of these cells is worth, if it alone were so many times as fast "
-            "(cipher=2x,rtt=0.5x; 2x: all in turn).",
-            show_default=False,
-        ),
-    ] = None,
-    reference: Annotated[
-        str | None,
-        typer.Option(
-            help="A published matrix instead of results: what its figures show.",
-            autocompletion=VALUES["--reference"],
-        ),
-    ] = None,
+    if_faster: WhatIfOption = None,
+    reference: ReferenceOption = None,
     figures: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.toml",
-            help="Figures of others instead of results: what limits them.",
-            show_default=False,
-        ),
+        typer.Option(metavar="FILE.toml", help="Figures that somebody else measured.", show_default=False),
     ] = None,
-    ask: Annotated[
-        bool, typer.Option("--ask", help="The same of one figure, asking for what is known, one by one.")
-    ] = False,
+    ask: Annotated[bool, typer.Option("--ask", help="Enter one such figure, question by question.")] = False,
 ) -> None:
-    """Say for each cell what limits it, how sure that is, where the time goes, and what would help."""
-    shape = explain.ExplainFormat(format)
+    """Show what limits each cell, where time goes, what would help.
+
+    It also says how certain that is. --reference, --figures and --ask explain other figures than results.
+    """
+    shape = TextFormat(format)
     instead = [("--reference", reference), ("--figures", figures), ("--ask", ask or None)]
     others = [("--summary", summary), ("--twin", with_twin), ("--try", is_tried), ("--cell", cells)]
     if if_faster is not None and (given := [name for name, value in (*others, *instead) if value]):
@@ -131,7 +123,7 @@ def explain_command(
     if is_tried:
         _try(files, cells or ())
     results = report.load(files)
-    if shape is explain.ExplainFormat.JSON:
+    if shape is TextFormat.JSON:
         found = explain.as_json(results.explained, results.corrections, results.tried, results.volumes)
         sys.stdout.write(found + "\n")
         return
@@ -252,19 +244,19 @@ def _measure(made: Plan, folder: RunFolder) -> None:
         tell(line)
 
 
-def _change(found: what_if.PrintedWhatIf, shape: explain.ExplainFormat) -> None:
+def _change(found: what_if.PrintedWhatIf, shape: TextFormat) -> None:
     """What changes would give that nobody made."""
-    if shape is explain.ExplainFormat.JSON:
+    if shape is TextFormat.JSON:
         sys.stdout.write(as_json(found) + "\n")
         return
     said = [what_if.sentence(found), "", *what_if.lines(found), *found.outside]
     sys.stdout.write("\n".join(map(printable, said)) + "\n")
 
 
-def _judge(claim: Sequence[reported.Reported], shape: explain.ExplainFormat) -> None:
+def _judge(claim: Sequence[reported.Reported], shape: TextFormat) -> None:
     """What limits figures of others."""
     found = third_party.judge_all(claim)
-    if shape is explain.ExplainFormat.JSON:
+    if shape is TextFormat.JSON:
         sys.stdout.write(as_json(PrintedFigures(figures=found)) + "\n")
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else NARROW
@@ -290,7 +282,7 @@ def _asked() -> tuple[reported.Reported, ...]:
     return (reported.Reported(**found),)
 
 
-def _concluded(name: str, shape: explain.ExplainFormat) -> str:
+def _concluded(name: str, shape: TextFormat) -> str:
     if references.view_of(name) is not None:
         raise UsageError(
             f"expected a published matrix of storage, but {shown(name)} has figures of paths",
@@ -299,34 +291,22 @@ def _concluded(name: str, shape: explain.ExplainFormat) -> str:
     matrix = references.load_reference(name)
     links = {column.link for column in matrix.columns} - {LINK_LOCAL}
     found = published.conclude(matrix, {link: load_link(link) for link in sorted(links)})
-    return as_json(found) if shape is explain.ExplainFormat.JSON else published.text(found)
-
-
-TitleOption = Annotated[
-    str | None,
-    typer.Option(help="What stands above it.", show_default=False, rich_help_panel="In your words"),
-]
-AuthorOption = Annotated[str, typer.Option(help="Who made it.", rich_help_panel="In your words")]
-NotesOption = Annotated[
-    list[str] | None,
-    typer.Option("--note", help="A sentence of yours about it.", rich_help_panel="In your words"),
-]
+    return as_json(found) if shape is TextFormat.JSON else published.text(found)
 
 
 def report_command(
     paths: ResultsPaths = None,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page.")] = Path(
-        "report.html"
-    ),
+    output: Annotated[Path, output_option("report.html")] = Path("report.html"),
     title: TitleOption = None,
     author: AuthorOption = "",
     notes: NotesOption = None,
-    watched: Annotated[
-        bool, typer.Option("--watch", help="Write it again for each new record, until the run has ended.")
-    ] = False,
+    watched: Annotated[bool, typer.Option("--watch", help="Update it until the run has ended.")] = False,
     is_pooled: PoolOption = False,
 ) -> None:
-    """Write one page to look at: matrix, distributions, roofline, environment. It needs no network."""
+    """Write an HTML report: answer, matrix, charts, environment.
+
+    The page is one file and loads nothing from the network.
+    """
     words = report.Words(author=author, notes=notes or ())
     words = words if title is None else msgspec.structs.replace(words, title=title)
     taken = paths or [Path(RESULTS)]
@@ -403,19 +383,21 @@ def _has_records(paths: Sequence[Path]) -> bool:
 
 
 def plot(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"{', '.join(report.ChartKind)}.")],
+    kind: Annotated[str, typer.Argument(metavar="CHART", help=f"{', '.join(report.ChartKind)}.")],
     paths: ResultsPaths = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="FILE.svg or FILE.png.")
-    ] = None,
-    metric: Annotated[str, typer.Option(help=f"Of matrix and bars: {METRIC_HELP}")] = "MB/s",
-    theme: Annotated[str, typer.Option(help="light or dark.")] = "light",
-    scale: Annotated[float, typer.Option(help="Pixels of a PNG for each px.", min=0.5, max=8)] = 2.0,
+    output: Annotated[Path | None, output_option("CHART.svg")] = None,
+    metric: MetricOption = "MB/s",
+    theme: Annotated[str, typer.Option(metavar="THEME", help=f"{', '.join(report.Theme)}.")] = "light",
+    scale: Annotated[float, typer.Option(metavar="N", help="Scale of a PNG.", min=0.5, max=8)] = 2.0,
     title: TitleOption = None,
     author: AuthorOption = "",
     notes: NotesOption = None,
 ) -> None:
-    """Draw one of the report's pictures as SVG or PNG. It says where its figures come from."""
+    """Draw one chart of the report as SVG or PNG.
+
+    The suffix of --output chooses. The chart names the runs that its figures come from. --metric is for the
+    charts matrix and bars.
+    """
     chosen = report.ChartKind(kind)
     file = output or Path(f"{chosen}.svg")
     results = report.load(paths or [Path(RESULTS)]).side_by_side

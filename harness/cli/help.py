@@ -1,10 +1,9 @@
-"""The help of commands: by click's plain formatter, with each heading's options below it.
-
-Not by rich (``rich_markup_mode``), as Typer would: to import that takes as long as a small table.
-"""
+"""Help by click's plain formatter, with Typer's headings (``rich_help_panel``): Typer prints these only by
+rich, which takes as long to import as a small table. The root group also reads old names."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -17,17 +16,14 @@ SECOND_COLUMN = 22
 
 
 class Command(TyperCommand):
-    """A command, its options under the headings that they declare (``rich_help_panel``)."""
-
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        for heading, parameters in headings(self).items():
+        shown = (each for each in self.params if not getattr(each, "hidden", False))
+        for heading, parameters in headings(shown, "Options").items():
             with formatter.section(heading):
                 formatter.write_dl([each.get_help_record(ctx) for each in parameters], col_max=SECOND_COLUMN)
 
 
 class Group(TyperGroup):
-    """Commands, each with the whole of what it does. Old names on the command line become new ones."""
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if ctx.parent is None and not ctx.resilient_parsing:
             args, notes = renamed.current(args)
@@ -36,21 +32,20 @@ class Group(TyperGroup):
         return super().parse_args(ctx, args)
 
     def format_options(self, _ctx: Any, formatter: Any) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary(each)) for name, each in self.commands.items()])
+        first = max(map(len, self.commands))
+        for heading, commands in headings(self.commands.values(), "Commands").items():
+            with formatter.section(heading):
+                width = formatter.width - first - 4
+                formatter.write_dl(
+                    [(f"{each.name:{first}}", each.get_short_help_str(width)) for each in commands]
+                )
 
 
-def summary(command: Any) -> str:
-    """The first paragraph of what a command does, on one line."""
-    return " ".join((command.help or "").partition("\n\n")[0].split())
-
-
-def headings(command: Any) -> dict[str, list[Any]]:
-    """A command's arguments and options, by their heading in the help."""
+def headings(each_of: Iterable[Any], usual: str) -> dict[str, list[Any]]:
+    """Commands, or arguments and options, by their heading."""
     found: dict[str, list[Any]] = {}
-    for each in command.params:
-        if getattr(each, "hidden", False):
-            continue
-        usual = f"{each.param_type_name}s".capitalize()
-        found.setdefault(getattr(each, "rich_help_panel", None) or usual, []).append(each)
+    for each in each_of:
+        named = getattr(each, "rich_help_panel", None)
+        is_argument = getattr(each, "param_type_name", "") == "argument"
+        found.setdefault(named or ("Arguments" if is_argument else usual), []).append(each)
     return found

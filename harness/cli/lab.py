@@ -10,7 +10,7 @@ import typer
 
 from harness.cli import machine
 from harness.cli.console import holding
-from harness.cli.machine import USUAL
+from harness.cli.machine import MEMORY, USUAL
 from harness.cli.streams import say
 from harness.hosts.state import state_folder
 from harness.model import LabKernel
@@ -27,16 +27,16 @@ lab_app.command("exec", context_settings={"ignore_unknown_options": True})(machi
 @lab_app.command()
 def start(
     results: Annotated[
-        Path, typer.Option(help="Folder of the runs that may use it. The lab may write to all of it.")
+        Path, typer.Option(metavar="FOLDER", help="Folder for results; the lab may write to all of it.")
     ] = Path(RESULTS),
-    memory: Annotated[int, typer.Option(min=1, max=64 << 10, help="MiB of memory for storage.")] = 256,
+    memory: Annotated[int, MEMORY] = 256,
     kernel: Annotated[
         LabKernel | None,
-        typer.Option(help="debian, or own (made by `harness kernel build`).", show_default=USUAL),
+        typer.Option(help="Kernel of the lab.", show_default=USUAL),
     ] = None,
-    idle: Annotated[str, typer.Option(help="It ends by itself when it was unused for so long.")] = "30m",
+    idle: Annotated[str, typer.Option(metavar="TIME", help="Stop after this time without a run.")] = "30m",
 ) -> None:
-    """Keep a lab up, in which `harness run` and `harness probe` begin at once.
+    """Keep a lab up, in which runs begin at once.
 
     A run that needs another kernel, more memory, another results folder, virtual time or several kernels
     says so and boots its own.
@@ -60,7 +60,7 @@ def start(
 
 @lab_app.command()
 def stop() -> None:
-    """End the lab that is kept up."""
+    """Stop the lab that is up."""
     with holding("harness lab stop") as state:
         found = persistent.stop(state)
     say("the lab has ended" if found else "no lab is up")
@@ -68,7 +68,10 @@ def stop() -> None:
 
 @lab_app.command()
 def status() -> None:
-    """Say whether a lab is up, and which runs can use it. The exit status is 1 if none is up."""
+    """Show whether a lab is up, and which runs can use it.
+
+    The exit status is 1 if none is up.
+    """
     state = state_folder()
     lab_state = persistent.ask(state, is_waiting=False)
     if lab_state is None:

@@ -38,6 +38,7 @@ from harness.testbeds.requirements import Asked, asked_for
 kernel_app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
 USUAL = "debian, or own where that is not installed"
+MEMORY = typer.Option(metavar="MIB", min=1, max=64 << 10, help="Memory for storage, in MiB.")
 MARKS = {
     doctor.FindingState.OK: ("ok     ", "green"),
     doctor.FindingState.NOTE: ("note   ", "yellow"),
@@ -53,16 +54,15 @@ MARKS = {
     ),
 )
 def doctor_command(**typed: object) -> None:
-    """Say what each testbed can do here, what is missing, and which command installs it.
+    """Check what is missing, and print how to install it.
 
-    If nothing is missing, the lab is booted, which takes some seconds.
+    If nothing is missing, it boots the lab, which takes some seconds.
 
-    With --target, --initiator and --hop, say so for those machines, and for the transports and protections of
-    a run with the same options. A machine that lacks nothing is tried with each of them, which takes
-    seconds. Doctor undoes all of it.
+    With --target, --initiator and --hop it checks those machines for a run with the same options. If a
+    machine lacks nothing, doctor tries each transport and protection there, in seconds, and undoes all of it.
 
-    With --portal, say what the initiator lacks, log in to that target and out again, and say which LUN a run
-    would read, and what protects the way. Nothing is written.
+    With --portal it checks the initiator, logs in to that target and out again, and says which LUN a run
+    would read and what protects the path. It writes nothing.
     """
     request = RunRequest(**options.given(typed))
     taking_part = _machines(request)
@@ -136,11 +136,10 @@ def _try_lab() -> doctor.Finding:
 
 @options.taking(RunRequest, only=("target", "initiators"))
 def clean(**typed: object) -> None:
-    """Remove what a killed run left behind: exactly what its journal names, and temporary folders of its own.
+    """Remove what a killed run left behind.
 
-    A lab that `harness lab start` keeps up is ended.
-
-    With --target and --initiator, do so on those machines, by their own journals.
+    That is what its journal names, and its own temporary folders. It also stops a lab that `harness lab
+    start` started. With --target and --initiator it cleans those machines, by their own journals.
     """
     taking_part = _machines(RunRequest(**options.given(typed)))
     if not taking_part:
@@ -187,21 +186,19 @@ def build_kernel(
     source: Annotated[
         str | None,
         typer.Option(
-            help=f"Another source of Linux: {sources.FORMS}. It is not changed.",
+            metavar="SOURCE",
+            help=f"Linux source: {sources.FORMS}. It is not changed.",
             show_default="Debian's, as installed, or kernel.org's",
         ),
     ] = None,
     simulated: Annotated[
-        bool,
-        typer.Option("--cpu-costs", help="The one for virtual time by a CPU cost file (run --cpu-costs)."),
+        bool, typer.Option("--cpu-costs", help="Build the kernel that run --cpu-costs needs.")
     ] = False,
 ) -> None:
-    """Build the lab's own kernel from Debian's source of Linux, unless it is there already.
+    """Build the lab's own kernel, unless it is there already.
 
-    Where the system has no such source, it comes from kernel.org.
-
-    The kernel is kept in ~/.cache/harness/kernel (or below $XDG_CACHE_HOME), under a key made of all build
-    inputs.
+    The source is Debian's, or kernel.org's where Debian's is not installed. The kernel stays in
+    ~/.cache/harness/kernel (or in $XDG_CACHE_HOME), under a key made of all build inputs.
     """
     with bar("checking what the build needs", err()) as report:
         origin = sources.of(source)
@@ -219,10 +216,10 @@ def build_kernel(
 
 @kernel_app.command("ciphers")
 def build_ciphers() -> None:
-    """Build the processor's ciphers (AES-NI and the like) as modules of Debian's user-mode kernel.
+    """Build AES-NI and other ciphers for Debian's user-mode kernel.
 
-    Without them the lab encrypts with portable code, on Debian's kernel. It takes a minute, once. The source
-    of that kernel comes from where apt gets packages; what is built stays in ~/.cache/harness/kernel/ciphers.
+    Without them the lab encrypts with portable code on that kernel. It takes a minute, once. apt fetches the
+    kernel's source; the modules stay in ~/.cache/harness/kernel/ciphers.
     """
     with bar("checking what the build needs", err()) as report:
         new = ciphers.build(report)
@@ -230,23 +227,26 @@ def build_ciphers() -> None:
 
 
 def lab_exec(
-    command: Annotated[list[str], typer.Argument(help="A program and its arguments, after --.")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND…", help="Program and arguments, after --.")
+    ],
     writable: Annotated[
-        Path | None, typer.Option(help="A folder that the lab may write to, as /run/results.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder that the lab may write to, as /run/results."),
     ] = None,
-    memory: Annotated[int, typer.Option(min=1, max=64 << 10, help="MiB of memory for storage.")] = 256,
+    memory: Annotated[int, MEMORY] = 256,
     kernel_name: Annotated[
         str | None,
         typer.Option(
             "--kernel",
             metavar="KERNEL",
-            help="debian, own (made by `harness kernel build`), or the key or --source of another one.",
+            help="debian, own (harness kernel build), or a build's key or --source.",
             show_default=USUAL,
         ),
     ] = None,
     virtual_time: Annotated[
         bool,
-        typer.Option("--virtual-time", help="The lab in virtual time; needs --kernel own."),
+        typer.Option("--virtual-time", help="Simulated clock; needs --kernel own."),
     ] = False,
     per_host: Annotated[
         int,
@@ -254,13 +254,13 @@ def lab_exec(
             min=0,
             max=MOST_INITIATORS,
             metavar="N",
-            help="Boot a kernel for the target and one for each of N initiators, and run the command on the "
-            "first initiator. `ssh target` and `ssh initiator2` reach the others.",
+            help="Boot a kernel for the target and one for each of N initiators; the command runs on the "
+            "first initiator, `ssh target` and `ssh initiator2` reach the others.",
             show_default="one kernel for all",
         ),
     ] = 0,
 ) -> None:
-    """Boot the lab's kernel, run a command in it as root, and print its output."""
+    """Boot the lab's kernel and run a command in it as root."""
     kernel_name = kernel_name or kernel.usual()
     if kernel_name in set(LabKernel):
         chosen = persistent.kernel_of(LabKernel(kernel_name))

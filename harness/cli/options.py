@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 import typer
 
-from harness.cli.completion import VALUES, Offer
+from harness.cli.common import offering
 from harness.planning.request import PANELS, Option
 
 Command = TypeVar("Command", bound=Callable[..., None])
@@ -18,21 +18,25 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 def taking(
     request: type[msgspec.Struct],
-    offers: Mapping[str, Offer] = VALUES,
     only: Collection[str] | None = None,
     hidden: Collection[str] = (),
 ) -> Callable[[Command], Command]:
     """Make a command take the options that ``request`` declares, before its own.
 
-    It gets them as keywords: None for options that were not typed, a list for repeatable ones. ``offers`` is
-    what completion offers for their values. With ``only`` it takes those of these fields. Those that
-    are ``hidden`` it refuses in a sentence, and its help does not list them.
+    It gets them as keywords: None for options that were not typed, a list for repeatable ones. With ``only``
+    it takes those of these fields. Those that are ``hidden`` it refuses in a sentence, and its help does not
+    list them.
     """
     defaults = {field.name: field.default for field in msgspec.structs.fields(request)}
 
     def decorated(command: Command) -> Command:
         declarations = [
-            _parameter(*field, defaults[field[0]], offers, is_hidden=field[0] in hidden)
+            _parameter(
+                *field,
+                defaults[field[0]],
+                getattr(request, "shown_defaults", {}).get(field[0]),
+                is_hidden=field[0] in hidden,
+            )
             for field in _fields(request)
             if only is None or field[0] in only
         ]
@@ -82,19 +86,25 @@ def _flag(name: str, option: Option) -> str:
 
 def _fields(request: type[msgspec.Struct]) -> Iterator[tuple[str, Any, Option]]:
     """Name, type and declaration of each field that is typed, in the order of ``PANELS``."""
-    plain, hints = get_type_hints(request), get_type_hints(request, include_extras=True)
-    last = {name: get_args(hint)[-1] for name, hint in hints.items() if get_origin(hint) is Annotated}
-    found = [(name, plain[name], option) for name, option in last.items() if isinstance(option, Option)]
+    plain = get_type_hints(request)
+    # A derived request may give a field another default, without declaring the option again.
+    declared = {
+        name: get_args(hint)[-1]
+        for base in reversed(request.__mro__)
+        for name, hint in get_type_hints(base, include_extras=True).items()
+        if get_origin(hint) is Annotated
+    }
+    found = [(name, plain[name], option) for name, option in declared.items() if isinstance(option, Option)]
     yield from sorted(found, key=lambda field: PANELS.index(field[2].panel))
 
 
 def _parameter(
-    name: str, kind: Any, option: Option, default: object, offers: Mapping[str, Offer], *, is_hidden: bool
+    name: str, kind: Any, option: Option, default: object, shown: str | None, *, is_hidden: bool
 ) -> inspect.Parameter:
     # A tuple is for a repeatable option.
     is_repeatable = get_origin(kind) is tuple
     kind = list[get_args(kind)[0]] if is_repeatable else kind  # type: ignore[misc]
-    shown = option.default
+    shown = shown or option.default
     if shown is None and default not in (None, (), False):
         shown = str(default)
     flag = _flag(name, option)
@@ -108,7 +118,7 @@ def _parameter(
         show_default=False,
         hidden=is_hidden,
         rich_help_panel=option.panel,
-        autocompletion=offers.get(flag),
+        autocompletion=offering(option.known) if option.known else None,
     )
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info]

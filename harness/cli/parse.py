@@ -25,9 +25,9 @@ PARSERS: dict[str, tuple[Callable[[bytes], object], str]] = {
 
 
 def _add_parser(tool: str, understand: Callable[[bytes], object], what: str) -> None:
-    @parse_app.command(tool, help=f"Print the output of {what}, as parsed.")
+    @parse_app.command(tool, help=f"Parse {what}.")
     def parse_file(
-        file: Annotated[Path, typer.Argument(help="A file with the output.", readable=False)],
+        file: Annotated[Path, typer.Argument(metavar="FILE", help="File with the output.", readable=False)],
     ) -> None:
         text = read_bytes(file, kind=f"{tool}'s output,")
         sys.stdout.write(as_json(understand(text)) + "\n")

@@ -10,9 +10,11 @@ import typer
 from tabulate import tabulate
 
 from harness.cli import options
+from harness.cli.common import WhatIfOption, format_option
 from harness.cli.streams import tell
-from harness.explain import ExplainFormat, predicted, scored, what_if
+from harness.explain import predicted, scored, what_if
 from harness.explain.predicted import Ends
+from harness.model.choices import TextFormat
 from harness.model.errors import UsageError
 from harness.model.escape import as_json
 from harness.parse.cpu_costs import load_cpu_costs
@@ -32,42 +34,35 @@ def predict_command(
     machine: Annotated[
         str | None,
         typer.Option(
-            metavar="LIST",
-            help="The target's CPU costs: a file, or of profiles/cpu-costs/.",
+            metavar="FILE",
+            help="The target's CPU costs: a file, or a name in profiles/cpu-costs/.",
             show_default=False,
         ),
     ] = None,
     initiator_machine: Annotated[
         str | None,
-        typer.Option(metavar="LIST", help="The initiator's, if it is another machine.", show_default=False),
+        typer.Option(metavar="FILE", help="CPU costs of the initiator, if they differ.", show_default=False),
     ] = None,
-    format: Annotated[str, typer.Option(help="text or json.")] = "text",
+    format: Annotated[str, format_option(TextFormat)] = "text",
     score: Annotated[
-        bool, typer.Option("--score", help="How right predictions were that were measured afterwards.")
+        bool, typer.Option("--score", help="Show how accurate earlier predictions were.")
     ] = False,
-    if_faster: Annotated[
-        str | None,
-        typer.Option(
-            "--what-if",
-            metavar="PART=2x,…",
-            help="What each part is worth, if it alone were so many times as fast: cipher=2x,rtt=0.5x. 2x: "
-            "all of them in turn.",
-            show_default=False,
-        ),
-    ] = None,
+    if_faster: WhatIfOption = None,
     **typed: object,
 ) -> None:
-    """Say what a matrix would be, from CPU cost files alone: predicted, with intervals, and never
-    measured."""
-    shape = ExplainFormat(format)
+    """Predict a matrix from CPU cost files, without measuring.
+
+    Each figure has an interval.
+    """
+    shape = TextFormat(format)
     if score:
         known = scored.load()
-        sys.stdout.write((as_json(known) if shape is ExplainFormat.JSON else scored.text(known)) + "\n")
+        sys.stdout.write((as_json(known) if shape is TextFormat.JSON else scored.text(known)) + "\n")
         return
     if machine is None:
         raise UsageError(
             "expected CPU costs to predict from, found none",
-            hint="add --machine LIST; harness cpu-cost makes one",
+            hint="add --machine FILE; harness cpu-cost makes one",
         )
     ends = Ends(
         target=load_cpu_costs(machine),
@@ -77,7 +72,7 @@ def predict_command(
     found = predicted.predict(ends, columns, jobs)
     outside = [*predicted.doubts(ends), *scored.outside(scored.load(), ends, columns, jobs)]
     changed = None if if_faster is None else what_if.worked_out(ends, columns, jobs, if_faster)
-    if shape is ExplainFormat.JSON:
+    if shape is TextFormat.JSON:
         as_it_is = predicted.document(ends, found, outside)
         shown = as_it_is if changed is None else msgspec.structs.replace(changed, outside=tuple(outside))
         sys.stdout.write(as_json(shown) + "\n")

@@ -11,7 +11,6 @@ import typer
 
 from harness.analysis import disturbance
 from harness.cli import options
-from harness.cli.completion import PROBES, VALUES
 from harness.cli.console import (
     PlanOption,
     QuietOption,
@@ -38,7 +37,7 @@ from harness.table.views import View
 from harness.testbeds import testbed
 
 
-@options.taking(ProbeRequest, {**VALUES, "--profile": PROBES})
+@options.taking(ProbeRequest)
 def probe(
     *,
     resume: ResumeOption = None,
@@ -47,7 +46,7 @@ def probe(
     quiet: QuietOption = False,
     **typed: object,
 ) -> None:
-    """Measure paths without storage: ping, TCP, UDP, packets per second, UDP round trips."""
+    """Measure the network alone: ping, TCP, UDP, packets per second."""
     started_s = process_started_s()
     be_quiet(quiet)
     request = ProbeRequest(**options.given(typed))

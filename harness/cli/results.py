@@ -14,7 +14,14 @@ from typing import Annotated
 import typer
 
 from harness.api import Results
-from harness.cli.completion import VALUES
+from harness.cli.common import (
+    MetricOption,
+    PoolOption,
+    ReferenceOption,
+    ResultsPaths,
+    format_option,
+    output_option,
+)
 from harness.cli.streams import NARROW, tell
 from harness.model.errors import UsageError
 from harness.model.probing import NAMED
@@ -31,49 +38,30 @@ from harness.table.views import render as render_view
 NOT_JUDGED = 3
 """Exit status of a comparison in which not one cell could be judged."""
 
-ResultsPaths = Annotated[
-    list[Path] | None,
-    typer.Argument(
-        help="Run folders, shared runs, folders of those, records, or plain fio JSON outputs.",
-        show_default="results/",
-        readable=False,  # who reads them says what to try, click does not
-    ),
-]
-PoolOption = Annotated[
-    bool,
-    typer.Option("--pool", help="One column also for runs of several machines or kernels."),
-]
-METRIC_HELP = f"{', '.join(Metric)} (mean and percentiles: latency)."
-
 
 def table(
     paths: ResultsPaths = None,
-    metric: Annotated[str, typer.Option(help=METRIC_HELP)] = "MB/s",
-    format: Annotated[str, typer.Option(help=f"{', '.join(TableFormat)}.")] = "text",
+    metric: MetricOption = "MB/s",
+    format: Annotated[str, format_option(TableFormat)] = "text",
     ratio: Annotated[
         str,
-        typer.Option(help="none, local (ratio to the local column) or ipsec (to the column without IPsec)."),
+        typer.Option(
+            metavar="COLUMN", help="Add the ratio to a column: none, local, ipsec (the one without it)."
+        ),
     ] = "none",
     view: Annotated[
         str | None,
         typer.Option(
-            help="Instead of the matrix, probes; or of cells initiators (scale), or what was counted: "
-            f"{', '.join(View)}.",
-            show_default=False,
+            metavar="VIEW", help=f"Another table than the matrix: {', '.join(View)}.", show_default=False
         ),
     ] = None,
-    reference: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Add published figures: {', '.join(references.names())}.",
-            show_default=False,
-            autocompletion=VALUES["--reference"],
-        ),
-    ] = None,
+    reference: ReferenceOption = None,
     is_pooled: PoolOption = False,
 ) -> None:
-    """Print the matrix of one run, of several, or of fio outputs that you already have; or a view of
-    probes."""
+    """Print results as a table.
+
+    It takes one run, several, or fio's own output. --reference adds published figures.
+    """
     shape = TableFormat(format)
     if view is None and reference is not None:
         view = references.view_of(reference)
@@ -91,25 +79,25 @@ def table(
 
 
 def compare(
-    a: Annotated[
-        Path, typer.Argument(metavar="A", help="Results: what `harness table` takes.", readable=False)
-    ],
+    a: Annotated[Path, typer.Argument(metavar="A", help="Results, as for harness table.", readable=False)],
     b: Annotated[Path, typer.Argument(metavar="B", help="Results to compare with A.", readable=False)],
     fail_if_slower: Annotated[
         str | None,
         typer.Option(
             metavar="PERCENT",
-            help="Exit with 1 if a cell is shown to be slower by this much or more, e.g. 5%.",
+            help="Exit with 1 if a cell is slower by this much or more, e.g. 5%.",
             show_default=False,
         ),
     ] = None,
-    metric: Annotated[str, typer.Option(help=METRIC_HELP)] = "MB/s",
-    format: Annotated[str, typer.Option(help=f"{', '.join(comparison.CompareFormat)}.")] = "text",
+    metric: MetricOption = "MB/s",
+    format: Annotated[str, format_option(comparison.CompareFormat)] = "text",
 ) -> None:
-    """Say for each cell whether B is faster or slower than A, by how much, or that it is inconclusive.
+    """Compare two results: which cells are faster or slower.
 
-    Exit status: 0 judged; 1 a cell is slower by what --fail-if-slower says; 2 wrong usage; 3 not one cell
-    could be judged. What is missing is said first.
+    Each cell of B is faster or slower than A by so much, or the difference is inconclusive.
+
+    Exit status: 0 at least one cell was judged; 1 a cell is slower by --fail-if-slower; 2 wrong usage; 3 no
+    cell could be judged. The first lines say what is missing.
     """
     chosen, shape = Metric(metric), comparison.CompareFormat(format)
     margin = parse_percent(fail_if_slower, what="--fail-if-slower") if fail_if_slower else None
@@ -133,13 +121,13 @@ def compare(
 
 def export_command(
     paths: ResultsPaths = None,
-    format: Annotated[str, typer.Option(help=f"{', '.join(export.ExportFormat)}.")] = "csv",
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to.", show_default="standard output"),
-    ] = None,
+    format: Annotated[str, format_option(export.ExportFormat)] = "csv",
+    output: Annotated[Path | None, output_option("standard output")] = None,
 ) -> None:
-    """Print all records, a row for each direction, for other programs to draw or store."""
+    """Write all records as rows for other programs.
+
+    A record has a row for reads and one for writes.
+    """
     shape = export.ExportFormat(format)
     if output is None and shape is export.ExportFormat.PARQUET and sys.stdout.isatty():
         raise UsageError("Parquet cannot go to a terminal", hint="name a file with -o")

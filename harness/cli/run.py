@@ -52,7 +52,7 @@ def run(
     config: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Read options from a TOML file; typed options win.", rich_help_panel=THE_RUN
+            metavar="FILE", help="Settings file (TOML); typed options win.", rich_help_panel=THE_RUN
         ),
     ] = None,
     resume: ResumeOption = None,
@@ -61,7 +61,7 @@ def run(
     quiet: QuietOption = False,
     **typed: object,
 ) -> None:
-    """Measure each workload on each column, again and again, in a stored order."""
+    """Measure each workload on each link and protection, repeatedly."""
     started_s = process_started_s()
     be_quiet(quiet)
     notes: list[str] = []
@@ -97,7 +97,10 @@ def sweep(
     quiet: QuietOption = False,
     **typed: object,
 ) -> None:
-    """Measure curves over depth, block, round trip and so on: as many points as each of them takes."""
+    """Measure curves over queue depth, block size, round trip, ...
+
+    It measures as many points as --error takes. Protection is off unless --ipsec or --protect is given.
+    """
     started_s = process_started_s()
     be_quiet(quiet)
     request = SweepRequest(**options.given(typed))
@@ -114,7 +117,10 @@ def knee(
     quiet: QuietOption = False,
     **typed: object,
 ) -> None:
-    """Find the highest load at which latency stays below a goal, counted from when requests were due."""
+    """Find the highest load that meets a latency target.
+
+    Latency counts from when a request was due (open loop), so queueing is in it.
+    """
     started_s = process_started_s()
     be_quiet(quiet)
     request = KneeRequest(**options.given(typed))

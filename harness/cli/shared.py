@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.common import output_option
 from harness.cli.results import write
 from harness.cli.streams import say, tell
 from harness.model.errors import UsageError
@@ -23,27 +24,22 @@ from harness.results.store import open_runs
 
 def share_command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.", readable=False)],
-    to: Annotated[
-        Path | None,
-        typer.Option("--to", metavar="FILE", help="Where to.", show_default="RUN-ID.zip"),
-    ] = None,
-    is_listed: Annotated[
-        bool, typer.Option("--list", help="Print what would be in it, and write nothing.")
-    ] = False,
+    to: Annotated[Path | None, output_option("RUN-ID.zip")] = None,
+    is_listed: Annotated[bool, typer.Option("--list", help="Only print what the file would have.")] = False,
     in_markdown: Annotated[
         bool,
         typer.Option(
             "--markdown",
-            help="Instead of a file for the harness: answer, table and command for a thread, as Markdown.",
+            help="Markdown for a forum instead: answer, table and command.",
             show_default=False,
         ),
     ] = False,
 ) -> None:
-    """Make one file of a run for others: its figures, without addresses, names, serials and keys.
+    """Pack a run for others, without addresses, names, serials, keys.
 
-    First it prints every text that the file has, what stands for which name, and what is left out. table,
-    compare, explain, report and export take the file as they take a run's folder. With --markdown it prints
-    the same figures as text, or writes it to --to FILE.
+    First it prints every text in the file, which name replaces which, and what is left out. table, compare,
+    explain, report and export take the file like a run's folder. With --markdown it prints the same figures
+    as text, or writes them to --output.
     """
     if in_markdown and is_listed:
         raise UsageError("expected one of --markdown and --list, found both", hint="leave one out")

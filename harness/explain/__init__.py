@@ -18,14 +18,13 @@ from harness.explain import one_end, twin
 from harness.explain.corrections import corrections
 from harness.explain.evidence import Evidence, collect
 from harness.explain.limits import Limit
-from harness.explain.text import Explained, ExplainFormat, as_json, said_and_measured, sentence, text
+from harness.explain.text import Explained, as_json, said_and_measured, sentence, text
 from harness.explain.verdict import is_lab_limited, likely
 from harness.model import Clock, Plan, Record
 from harness.results.columns import CellKey
 from harness.results.probe_records import ProbeRecord
 
 __all__ = [
-    "ExplainFormat",
     "Explained",
     "Limit",
     "as_json",

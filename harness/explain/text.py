@@ -19,19 +19,11 @@ from harness.explain.verdict import Confidence, Verdict, in_words, judge
 from harness.explain.volumes import VolumeOverPath
 from harness.explain.waterfall import PARTS
 from harness.model import TRANSPORTS
-from harness.model.choices import Choice
 from harness.model.escape import in_ascii, printable
 from harness.model.lines import counted, wrapped
 
 _HYPHENATED = {"device": "de- vice", "framing": "fram- ing", "emulation": "emu- lation"}
 """Words of headings that are too long for a narrow table of many parts."""
-
-
-class ExplainFormat(Choice):
-    """format"""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):

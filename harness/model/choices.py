@@ -22,3 +22,10 @@ class Choice(enum.StrEnum):
         if typed in named:
             return named[typed]
         raise unknown_name(cls.__doc__ or "choice", str(value), map(str, cls))
+
+
+class TextFormat(Choice):
+    """format"""
+
+    TEXT = "text"
+    JSON = "json"

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
 
 from harness.explain.predicted import NetworkPath
@@ -12,7 +10,7 @@ from harness.model import CAPABILITIES, LINK_LOCAL, Column, Job, Plan, TestbedKi
 from harness.parse.jobfile import load_jobs
 from harness.parse.profiles import data_folder
 from harness.planning import axes, plan
-from harness.planning.request import RunRequest, often
+from harness.planning.request import RunRequest
 from harness.results import rules
 
 PROFILE = data_folder() / "profiles" / "cpu-costs" / "cpu-cost.fio"
@@ -30,8 +28,8 @@ class CpuCostRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_field
     """What ``harness cpu-cost`` is asked for."""
 
     profile: str = str(PROFILE)
-    retries: Annotated[int, often(help="How often a disturbed cell is measured again.")] = 0
-    repeats: Annotated[int, often(metavar="N", help="Measurements of a cell.")] = 1
+    retries: int = 0
+    repeats: int = 1
 
 
 def make_plan(request: CpuCostRequest) -> Plan:

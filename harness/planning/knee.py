@@ -12,7 +12,7 @@ from harness.model.errors import UsageError
 from harness.model.units import check_name, parse_duration_s, shown
 from harness.parse import jobfile
 from harness.planning import plan
-from harness.planning.request import RunRequest, often, require_not_given, what
+from harness.planning.request import RunRequest, require_not_given, what
 from harness.results import rules
 from harness.results.knee import FIGURES, RATIO, TRIALS
 
@@ -48,14 +48,11 @@ WITH_LOADS = {
 class KneeRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What ``harness knee`` is asked for."""
 
-    p99: Annotated[str | None, what(metavar="TIME", help="99 % of requests are to be faster: 2ms.")] = None
-    p99_9: Annotated[str | None, what(flag="--p99.9", metavar="TIME", help="The same of 99.9 %.")] = None
-    p50: Annotated[str | None, what(metavar="TIME", help="The same of half of them.")] = None
-    mean: Annotated[str | None, what(metavar="TIME", help="What latency is to be on average.")] = None
-    load: Annotated[str, what(metavar="LOW..HIGH", help="Loads to look among, in I/Os a second.")] = (
-        "10..1000000"
-    )
-    max_time: Annotated[str | None, often(metavar="TIME", help="No trial begins later, e.g. 30m.")] = None
+    p99: Annotated[str | None, what(metavar="TIME", help="Target p99 latency, e.g. 2ms.")] = None
+    p99_9: Annotated[str | None, what(flag="--p99.9", metavar="TIME", help="Target p99.9 latency.")] = None
+    p50: Annotated[str | None, what(metavar="TIME", help="Target p50 (median) latency.")] = None
+    mean: Annotated[str | None, what(metavar="TIME", help="Target mean latency.")] = None
+    load: Annotated[str, what(metavar="LOW..HIGH", help="Range of loads to search, in IOPS.")] = "10..1000000"
 
 
 def make_plan(request: KneeRequest) -> Plan:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -68,37 +68,36 @@ def names() -> list[str]:
 class ProbeRequest(PathRequest, frozen=True, kw_only=True):
     """The options of ``harness probe`` as typed; empty means the profile's value, or the default."""
 
-    links: Annotated[
-        tuple[str, ...],
-        what(
-            flag="--link",
-            help="As for `harness run`, but not local.",
-            default=", ".join(DEFAULT_LINKS),
-            touches_real_hardware=True,
-        ),
-    ] = ()
-    ipsec: Annotated[
-        tuple[str, ...], what(help="off, on, both, or a proposal of ipsec/.", default="off")
-    ] = ()
     probes: Annotated[
         tuple[str, ...], what(flag="--probe", help=f"{', '.join(NAMED)}.", default=", ".join(DEFAULT_PROBES))
     ] = ()
     profile: Annotated[
-        str | None, what(help=f"An experiment: {', '.join(names())}, or a file with paths and probes.")
+        str | None,
+        what(
+            metavar="PROFILE",
+            help=f"Paths and probes from one file: {', '.join(names())}, or yours.",
+            known=names,
+        ),
     ] = None
-    count: Annotated[int | None, often(help="Pings or round trips, instead of each probe's own number.")] = (
-        None
-    )
+    count: Annotated[
+        int | None,
+        often(metavar="N", help="Pings or round trips of each probe.", default="the probe's own"),
+    ] = None
     duration: Annotated[
         str | None,
         often(
-            help="Of tcp, udp and floods, e.g. 3s.", default=f"10s; 3s; in virtual time {VIRTUAL_DURATION_S}s"
+            metavar="TIME",
+            help="Duration of tcp, udp and floods, e.g. 3s.",
+            default=f"10s; floods 3s; in virtual time {VIRTUAL_DURATION_S}s",
         ),
     ] = None
     udp_rate: Annotated[
-        str | None, often(help="What UDP sends, e.g. 100M bit/s.", default="10G; in virtual time 1G")
+        str | None,
+        often(metavar="RATE", help="UDP send rate in bit/s, e.g. 100M.", default="10G; in virtual time 1G"),
     ] = None
-    repeats: Annotated[int | None, often(help="Of each probe.", default="1")] = None
+    repeats: Annotated[int | None, often(metavar="N", help="Measurements per probe.", default="1")] = None
+
+    shown_defaults: ClassVar[Mapping[str, str]] = {"links": ", ".join(DEFAULT_LINKS), "ipsec": "off"}
 
     def on(self, profile: ProbeProfile | None) -> RunRequest:
         """The request of a run on these paths, or else on those of ``profile``."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 RENAMED: Mapping[str, str] = {
     "price": "cpu-cost",
+    "share --to": "share --output",
     "--priced": "--cpu-costs",
     "--apart": "--per-host",
     "--kernels apart": "--kernels per-host",

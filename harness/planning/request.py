@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
 from harness.analysis.stats import REPEATS
 from harness.model import (
     DEFAULT_TRANSPORT,
+    LINK_LOCAL,
+    PROTECTION_OFF,
     SWANCTL,
     TRANSPORTS,
     Ciphers,
     IkeAuth,
     IpsecMode,
     Security,
+    TestbedKind,
 )
 from harness.model.errors import UsageError
 from harness.model.protections import MADE, NESTING
 from harness.model.texts import FilePath, TargetName, Typed, UserName
+from harness.parse import listed
 from harness.parse.files import TomlFile, read_text
 from harness.planning import renamed
 from harness.results.store import RESULTS
@@ -43,8 +47,8 @@ DEFAULT_VIRTUAL_DISK = "sata-ssd"
 DEFAULT_SIZE = "128M"
 """Of a volume that is made; one that is there is measured whole."""
 
-WHAT = "What is measured"
-HOW_OFTEN = "How often, and how long"
+WHAT = "What to measure"
+HOW_OFTEN = "Repeats and duration"
 STORAGE = "Storage"
 SETTINGS = "Links and sessions"
 LAB = "The lab"
@@ -68,13 +72,17 @@ class Version(enum.StrEnum):
     SIX = "6"
 
 
+Known = Collection[str] | Callable[[], Collection[str]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Option:
     """How a field of a request is typed, and its text in ``--help``.
 
     ``flag`` is None for ``--`` and the field's name, ``default`` for the field's own default. ``panel`` is
-    its heading in ``--help``. An option that ``touches_real_hardware`` reaches outside the lab: it must be
-    typed again with --resume, whoever made the folder.
+    its heading in ``--help``, ``known`` has the values that completion offers. An option that
+    ``touches_real_hardware`` reaches outside the lab: it must be typed again with --resume, whoever made the
+    folder.
     """
 
     help: str
@@ -82,6 +90,7 @@ class Option:
     metavar: str | None = None
     default: str | None = None
     panel: str | None = None
+    known: Known | None = None
     touches_real_hardware: bool = False
 
 
@@ -95,6 +104,23 @@ machines = functools.partial(Option, panel=MACHINES)
 run = functools.partial(Option, panel=THE_RUN)
 
 
+# Not lambdas: in annotations these would not see this module.
+def _links() -> list[str]:
+    return [LINK_LOCAL, *listed.names("link")]
+
+
+def _proposals() -> list[str]:
+    return [PROTECTION_OFF, "on", "both", *listed.names("proposal")]
+
+
+def _protections() -> list[str]:
+    return [*_proposals(), *MADE]
+
+
+def _disks() -> list[str]:
+    return listed.names("disk")
+
+
 class PathRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which paths are asked for, and where: what ``harness run`` and ``harness probe`` have in common."""
 
@@ -102,31 +128,45 @@ class PathRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         tuple[Typed, ...],
         what(
             flag="--link",
-            help="Of profiles/links/, or a file; wired:rate=2.5G,rtt=5ms. With --target "
-            "wired=eth0 or wifi=wlan0@ADDRESS.",
+            help="See harness list links; changed: wired:rate=2.5G,rtt=5ms. With --target: "
+            "wired=eth0, wifi=wlan0@ADDRESS.",
             default="local, wired, wifi",
+            known=_links,
             touches_real_hardware=True,
         ),
     ] = ()
     ipsec: Annotated[
-        tuple[Typed, ...], what(help="off, on (aes128gcm16), both, one of ipsec/.", default="both")
+        tuple[Typed, ...],
+        what(help="IPsec only: off, on, both, or a proposal.", default="both", known=_proposals),
     ] = ()
     testbed: Annotated[
-        Typed, lab(help="auto, lab, or host (this kernel; as root).", touches_real_hardware=True)
+        Typed,
+        lab(
+            metavar="KIND",
+            help="auto, lab, or host (this kernel, as root).",
+            known=tuple(TestbedKind),
+            touches_real_hardware=True,
+        ),
     ] = AUTO
-    kernels: Annotated[Kernels, lab(help="One for target and initiators, or one each.")] = Kernels.ONE
-    virtual_time: Annotated[bool, lab(help="Simulated clock without processor time; own kernel.")] = False
+    kernels: Annotated[Kernels, lab(metavar="KIND", help="one (for all hosts), or per-host.")] = Kernels.ONE
+    virtual_time: Annotated[bool, lab(help="Simulated clock, no CPU time; custom kernel.")] = False
     lab_kernel: Annotated[
-        Typed, lab(help="auto, debian, own (if it is built), or a key.", metavar="KERNEL")
+        Typed, lab(metavar="KERNEL", help="auto, debian, own (custom), or a build's key.")
     ] = AUTO
     target: Annotated[
-        Typed | None, machines(help="ssh://[USER@]HOST[:PORT], or local.", touches_real_hardware=True)
+        Typed | None,
+        machines(
+            metavar="HOST",
+            help="Target host: ssh://[USER@]HOST[:PORT], or local.",
+            touches_real_hardware=True,
+        ),
     ] = None
     initiators: Annotated[
         tuple[Typed, ...],
         machines(
             flag="--initiator",
-            help="As --target; several measure at once.",
+            metavar="HOST",
+            help="Initiator host; several measure at once.",
             default="local",
             touches_real_hardware=True,
         ),
@@ -134,21 +174,26 @@ class PathRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     hops: Annotated[
         tuple[Typed, ...],
         machines(
-            flag="--hop", help="A router or switch between, to read its counters.", touches_real_hardware=True
+            flag="--hop",
+            metavar="HOST",
+            help="Router or switch on the path, to read its counters.",
+            touches_real_hardware=True,
         ),
     ] = ()
     ip: Annotated[
-        tuple[Version, ...],
-        settings(help="Version of IP; each makes columns.", default="4", touches_real_hardware=True),
+        tuple[Version, ...], settings(help="IP version.", default="4", touches_real_hardware=True)
     ] = ()
     wifi_security: Annotated[
-        Security, settings(metavar="KIND", help="Of simulated radios: wpa2, wpa3, open.")
+        Security, settings(metavar="KIND", help="wpa2, wpa3, open; simulated radios only.")
     ] = Security.WPA2
-    ipsec_mode: Annotated[IpsecMode, settings(metavar="MODE", help="ESP's: transport, tunnel.")] = (
+    ipsec_mode: Annotated[IpsecMode, settings(metavar="MODE", help="ESP mode: transport, tunnel.")] = (
         IpsecMode.TRANSPORT
     )
-    auth: Annotated[IkeAuth, settings(help="IKE's.")] = IkeAuth.PSK
-    results: Annotated[FilePath, run(metavar="FOLDER", help="Where results go.")] = RESULTS
+    auth: Annotated[IkeAuth, settings(help="IKE authentication.")] = IkeAuth.PSK
+    results: Annotated[FilePath, run(metavar="FOLDER", help="Folder for results.")] = RESULTS
+
+    shown_defaults: ClassVar[Mapping[str, str]] = {}
+    """In ``--help``, for options whose declaration has another default."""
 
 
 class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -161,8 +206,9 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
     protect: Annotated[
         tuple[Typed, ...],
         what(
-            help=f"As --ipsec, and {', '.join(MADE)}; nested: "
-            f"{NESTING[0][0]}+aes128gcm16. --portal: {SWANCTL}FILE.",
+            help="Any protection, IPsec included: see harness list protections; nested: "
+            f"{NESTING[0][0]}+aes128gcm16. With --portal: {SWANCTL}FILE.",
+            known=_protections,
             touches_real_hardware=True,
         ),
     ] = ()
@@ -170,120 +216,144 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         tuple[Typed, ...],
         what(
             flag="--transport",
-            help=f"What carries the disk: {', '.join(TRANSPORTS)}.",
+            help=f"Storage protocol: {', '.join(TRANSPORTS)}.",
             default=DEFAULT_TRANSPORT,
+            known=tuple(TRANSPORTS),
         ),
     ] = ()
-    profile: Annotated[Typed, what(help="Workloads: document, modern, a job file.")] = "document"
+    profile: Annotated[
+        Typed,
+        what(
+            metavar="PROFILE",
+            help="Workloads: document, modern, or a file.",
+            known=listed.workload_profiles,
+        ),
+    ] = "document"
     workloads: Annotated[
-        tuple[Typed, ...], what(flag="--workload", help="Only this workload of the profile.")
+        tuple[Typed, ...],
+        what(flag="--workload", help="Only this one: see harness list workloads.", known=listed.workloads),
     ] = ()
     depths: Annotated[
-        tuple[Typed, ...],
-        what(flag="--depth", help="I/Os in flight: 1,4,16. [profile's]"),
+        tuple[Typed, ...], what(flag="--depth", help="I/Os in flight: 1,4,16. [profile's]")
     ] = ()
     blocks: Annotated[
-        tuple[Typed, ...], what(flag="--block", help="Of an I/O: 4K,64K,256K. [profile's]")
+        tuple[Typed, ...], what(flag="--block", help="Block size: 4K,64K,256K. [profile's]")
     ] = ()
-    numjobs: Annotated[tuple[Typed, ...], what(flag="--jobs", help="Of fio, at once: 1,4. [profile's]")] = ()
-    repeats: Annotated[int, often(metavar="N", help="Measurements of a cell; --confidence: at least.")] = (
+    numjobs: Annotated[
+        tuple[Typed, ...], what(flag="--jobs", help="Parallel fio jobs: 1,4. [profile's]")
+    ] = ()
+    repeats: Annotated[int, often(metavar="N", help="Measurements per cell (minimum with --confidence).")] = (
         REPEATS
     )
     confidence: Annotated[
-        Typed | None,
-        often(metavar="PERCENT", help="Repeat until 95 % intervals are within, e.g., 5%."),
+        Typed | None, often(metavar="PERCENT", help="Repeat until the 95 % interval is within, e.g., 5%.")
     ] = None
     max_repeats: Annotated[
-        int | None, often(help="With --confidence: at most.", default=str(DEFAULT_MAX_REPEATS))
+        int | None,
+        often(
+            metavar="N",
+            help="Most measurements per cell with --confidence.",
+            default=str(DEFAULT_MAX_REPEATS),
+        ),
     ] = None
-    max_time: Annotated[
-        Typed | None, often(metavar="TIME", help="With --confidence: no repeat begins later, e.g. 30m.")
-    ] = None
-    retries: Annotated[int, often(help="How often a disturbed cell is measured again.")] = 2
+    max_time: Annotated[Typed | None, often(metavar="TIME", help="Start no measurement later, e.g. 30m.")] = (
+        None
+    )
+    retries: Annotated[int, often(metavar="N", help="Times to measure a disturbed cell again.")] = 2
     runtime: Annotated[
-        Typed | None, often(metavar="TIME", help="Of each cell, e.g. 5s.", default="profile's")
+        Typed | None,
+        often(metavar="TIME", help="Duration of each measurement, e.g. 5s.", default="profile's"),
     ] = None
     backing: Annotated[
         Typed | None,
         storage(
-            help="The target's: ramdisk, file, file:/PATH, block:/dev/NAME.",
+            metavar="STORAGE",
+            help="Target's storage: ramdisk, file, file:/PATH, block:/dev/NAME.",
             default="ramdisk; with --target file",
             touches_real_hardware=True,
         ),
     ] = None
     size: Annotated[
-        Typed | None, storage(help="Of the volume, or a part: 1G, 1G..2G.", default=DEFAULT_SIZE)
+        Typed | None,
+        storage(metavar="SIZE", help="Volume size, or the part to use: 1G, 1G..2G.", default=DEFAULT_SIZE),
     ] = None
     local_device: Annotated[
-        Typed | None, storage(help="The initiator's own, for the column local.", touches_real_hardware=True)
+        Typed | None,
+        storage(
+            metavar="STORAGE", help="Initiator's own disk, for the column local.", touches_real_hardware=True
+        ),
     ] = None
     destroy: Annotated[
         tuple[Typed, ...],
         storage(
             metavar="DEVICE",
-            help="Repeat its name: everything on it is overwritten.",
+            help="Device whose contents may be lost: repeat its name.",
             touches_real_hardware=True,
         ),
     ] = ()
-    shared_lun: Annotated[bool, machines(help="All initiators read one LUN, not one each.")] = False
+    shared_lun: Annotated[bool, machines(help="All initiators read one LUN instead of one each.")] = False
     portal: Annotated[
         Typed | None,
-        machines(metavar="HOST[:PORT]", help="A black-box target; reads alone.", touches_real_hardware=True),
+        machines(
+            metavar="HOST[:PORT]", help="Existing target, e.g. a NAS; only reads.", touches_real_hardware=True
+        ),
     ] = None
     iqn: Annotated[
         TargetName | None,
-        machines(metavar="NAME", help="Of its targets, this one. [the only one]", touches_real_hardware=True),
+        machines(
+            metavar="NAME", help="Target name at the portal. [the only one]", touches_real_hardware=True
+        ),
     ] = None
     lun: Annotated[
         int | None,
-        machines(metavar="N", help="Of its disks, this one. [the only one]", touches_real_hardware=True),
+        machines(metavar="N", help="LUN at the portal. [the only one]", touches_real_hardware=True),
     ] = None
     volume: Annotated[
         FilePath | None,
         machines(
-            metavar="PATH",
-            help="Attached already: a disk, a file, or a new file.",
-            touches_real_hardware=True,
+            metavar="PATH", help="Attached volume: a disk, a file, or a new file.", touches_real_hardware=True
         ),
     ] = None
     chap: Annotated[
-        UserName | None, machines(metavar="USER", help="Log in there so.", touches_real_hardware=True)
+        UserName | None, machines(metavar="USER", help="CHAP user name.", touches_real_hardware=True)
     ] = None
     chap_secret: Annotated[
-        FilePath | None, machines(metavar="FILE", help="With the secret, else asked for.")
+        FilePath | None, machines(metavar="FILE", help="File with the CHAP secret; prompts if omitted.")
     ] = None
     cpu_costs: Annotated[
-        Typed | None, lab(metavar="FILE", help="Virtual time by a CPU cost file: predicted.")
+        Typed | None, lab(metavar="FILE", help="Virtual time with CPU costs from FILE: predictions.")
     ] = None
-    lab_initiators: Annotated[int, lab(help="How many: up to 64 (per-host: 16).")] = 1
+    lab_initiators: Annotated[int, lab(metavar="N", help="Initiators: up to 64 (per-host: 16).")] = 1
     disk: Annotated[
         Typed | None,
         storage(
-            help="A modelled one: hdd-7200, sata-ssd, nvme, ram, or a file; own kernel.",
+            metavar="DISK",
+            help="Modelled disk, see harness list disks; custom kernel.",
+            known=_disks,
             default=f"none; in virtual time {DEFAULT_VIRTUAL_DISK}",
         ),
     ] = None
-    cipher_driver: Annotated[Ciphers, lab(metavar="KIND", help="machine, portable (no AES-NI).")] = (
-        Ciphers.MACHINE
-    )
+    cipher_driver: Annotated[
+        Ciphers, lab(metavar="KIND", help="machine (AES-NI and the like), portable.")
+    ] = Ciphers.MACHINE
     iscsi: Annotated[
-        tuple[Typed, ...],
-        settings(
-            metavar="NAME=VALUE",
-            help="Both ends must agree on it: MaxBurstLength=64K.",
-        ),
+        tuple[Typed, ...], settings(metavar="NAME=VALUE", help="iSCSI parameter: MaxBurstLength=64K.")
     ] = ()
-    nvme: Annotated[tuple[Typed, ...], settings(metavar="NAME=VALUE", help="The same: queue_size=64.")] = ()
+    nvme: Annotated[
+        tuple[Typed, ...], settings(metavar="NAME=VALUE", help="NVMe/TCP parameter: queue_size=64.")
+    ] = ()
     probes: Annotated[
         bool | None,
         run(
             flag="--probes/--no-probes",
-            help="Measure paths, processors.",
+            help="Measure paths, too.",
             default="yes; in virtual time no",
         ),
     ] = None
-    smoke: Annotated[bool, run(help="--runtime 1s --retries 0 --no-probes.")] = False
-    seed: Annotated[int | None, run(help="For the order of cells and I/O offsets.", default="random")] = None
+    smoke: Annotated[bool, run(help="Quick try: --runtime 1s --retries 0 --no-probes.")] = False
+    seed: Annotated[
+        int | None, run(metavar="N", help="Seed for cell order and I/O offsets.", default="random")
+    ] = None
 
 
 def require_not_given(request: RunRequest, options: Mapping[str, str], *, found: str, hint: str) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 import msgspec
 
-from harness.model import LINK_LOCAL, Plan, Sweep
+from harness.model import LINK_LOCAL, PROTECTION_OFF, Plan, Sweep
 from harness.model.errors import UsageError
 from harness.model.units import (
     format_percent,
@@ -41,13 +42,18 @@ class SweepRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=
 
     over: Annotated[
         tuple[str, ...],
-        what(metavar="AXIS=VALUES", help=f"depth=1..64, rtt=0.1ms..50ms, block=4K,64K; {', '.join(AXES)}."),
+        what(
+            metavar="AXIS=VALUES",
+            help=f"Vary this: depth=1..64, rtt=0.1ms..50ms, block=4K,64K. Axes: {', '.join(AXES)}.",
+        ),
     ] = ()
     error: Annotated[
-        str, often(metavar="PERCENT", help="Points are measured until the others are known so well.")
+        str,
+        often(metavar="PERCENT", help="Stop when unmeasured points are predicted within this error."),
     ] = "5%"
-    repeats: Annotated[int, often(help="A point is measured once.")] = 1
-    max_time: Annotated[str | None, often(metavar="TIME", help="No point begins later, e.g. 30m.")] = None
+    repeats: int = 1
+
+    shown_defaults: ClassVar[Mapping[str, str]] = {"links": "wired", "ipsec": PROTECTION_OFF}
 
 
 def make_plan(request: SweepRequest) -> Plan:
@@ -75,7 +81,11 @@ def make_plan(request: SweepRequest) -> Plan:
     changes = {field: (",".join(axes[name]),) for name, field in OF_WORKLOADS.items() if name in axes}
     made = plan.make_plan(
         msgspec.structs.replace(
-            request, links=(*local, *itertools.chain.from_iterable(points.values())), max_time=None, **changes
+            request,
+            links=(*local, *itertools.chain.from_iterable(points.values())),
+            protect=request.protect or (() if request.ipsec or request.portal else (PROTECTION_OFF,)),
+            max_time=None,
+            **changes,
         )
     )
     # Links of real machines, which are no profiles alone, are swept over workloads only.

@@ -96,7 +96,7 @@ class Shares:
             for part in case.parts:
                 assert callable(part)
                 part(run)
-            done = commands.run(["share", run.name, "--to", FILE], folder)
+            done = commands.run(["share", run.name, "-o", FILE], folder)
             commands.require_good(done)
             if not os.path.lexists(folder / FILE):
                 return

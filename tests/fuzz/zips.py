@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     **{name: words for name, words in OF_RUNS.items() if "RUN" in words},
     "table of all": ("table", "."),
     "resume": ("run", "--resume", "RUN", "--plan"),
-    "share": ("share", "RUN", "--to", "again.zip"),
+    "share": ("share", "RUN", "-o", "again.zip"),
     "cpu-cost": ("cpu-cost", "RUN"),
     "parse": ("parse", "fio", "RUN"),
 }

@@ -196,7 +196,7 @@ def shared() -> None:
     make("shared")
     harness(*HERE)
     folder, file = newest_run(), Path("/root/shared.zip")
-    said = harness("share", str(folder), "--to", str(file))
+    said = harness("share", str(folder), "-o", str(file))
     with zipfile.ZipFile(file) as archive:
         held = "".join(archive.read(name).decode() for name in archive.namelist())
     for secret in (IQN, PORTAL, f"{PORTAL}/", "192.0.2.129", "nic0", "uuid", "naa."):

@@ -16,7 +16,6 @@ import typer
 
 from harness.cli import COMMANDS, app
 from harness.model import TRANSPORTS
-from harness.parse.jobfile import load_jobs
 from tests.unit.command import harness
 from tests.unit.hosts.test_hosts import executable
 
@@ -48,8 +47,9 @@ PROBES = "document-000 document-001 document-001-tenth document-002 document-003
         ("run --ipsec wireg", ""),
         ("run --transport ", " ".join(TRANSPORTS)),
         ("run --profile ", "document modern"),
-        ("run --profile modern --workload ", " ".join(workload.name for workload in load_jobs("modern")[1])),
-        ("run --profile ./none.fio --workload ", ""),
+        ("run --workload seq-read-1", "seq-read-128k-qd8"),
+        ("run --disk n", "nvme"),
+        ("explain --reference document-003", "document-003"),
         ("probe --profile document-00", PROBES),
         ("run --auth ", "psk cert"),
         ("run --results ", ""),

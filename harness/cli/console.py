@@ -213,11 +213,13 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     block, rule = len(made.places), made.stop
     fewest = made.repeats if rule is None else max(made.repeats, FEWEST)
     counts = [fewest] if rule is None else [fewest, rule.max_repeats]
-    if made.sweep is not None and made.sweep.goals:
-        to(f"trials:    at some of {block} loads, a few of each column and workload")
-        return
     if made.sweep is not None:
-        to(f"points:    up to {block}, until the others are known within {100 * made.sweep.error:g} %")
+        time = " to ".join(dict.fromkeys(format_duration(round(each)) for each in duration.sweep_s(made)))
+        if made.sweep.goals:
+            to(f"trials:    at some of {block} loads, about {time}")
+        else:
+            error = f"{100 * made.sweep.error:g} %"
+            to(f"points:    up to {block}, until all others are predicted within {error}, about {time}")
         return
     times = [duration.run_s(made, repeats) for repeats in counts]
     if rule is not None and rule.max_s is not None:

@@ -15,6 +15,7 @@ from harness.model import DEFAULT_TRANSPORT, Column, Job, Plan
 from harness.parse.jobfile import described, moved_bytes, wall_estimate_s
 from harness.probes import cipher, throughput
 from harness.protection import kinds
+from harness.results import knee, sweep
 from harness.storage import reread, transports
 
 START_S = 4.0
@@ -66,6 +67,31 @@ def left_s(plan: Plan, cells: int, repeats: int | None = None) -> float:
         + columns_s
         + cells * (around_s + (REAL_PER_VIRTUAL if plan.setting.is_virtual else 1) * fio_s)
     )
+
+
+def sweep_s(plan: Plan) -> tuple[float, float]:
+    """How long a sweep, or a search for knees, takes at least and at most: what it has to measure becomes
+    clear while it does. 0 for both if there is nothing to measure."""
+    todo = sweep.schedule(plan)
+    if plan.sweep is None or not plan.sweep.goals:
+        times = [left_s(plan, todo.expected, 1), run_s(plan, 1)]
+    else:
+        jobs = {job.name: job for job in plan.jobs}
+        slower = REAL_PER_VIRTUAL if plan.setting.is_virtual else 1
+        times = [START_S + sum(_column_s(plan, column, 1) for column in plan.columns)] * 2
+        for search in knee.searches(plan, todo.measured):
+            around_s = _around_s(plan, search.places[0][0])
+            loads = [jobs[name] for _, name in search.places]
+            searches = [
+                sum(around_s + slower * knee.trial_s(loads[load], length) for load, length in trials)
+                for trials in (knee.trials_if(len(loads), last) for last in range(-1, len(loads)))
+            ]
+            # The searches of several goals share trials, or none.
+            times[0] += min(searches)
+            times[1] += max(searches) * len(plan.sweep.goals)
+    if plan.sweep is not None and plan.sweep.max_s is not None:
+        times = [min(time_s, START_S + plan.sweep.max_s) for time_s in times]
+    return times[0], times[1]
 
 
 def _fio_s(plan: Plan, job: Job) -> float:

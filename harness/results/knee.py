@@ -84,6 +84,15 @@ def next_trial(found: Bracket, loads: int) -> tuple[int, int] | None:
     return ((lower + upper) // 2, FULL) if upper - lower > 1 else None
 
 
+def trials_if(loads: int, knee: int) -> list[tuple[int, int]]:
+    """The trials that a search makes in a grid of so many loads, if the load ``knee`` is the last to meet the
+    goal (-1: none does)."""
+    goal, figures = Goal("p50", 1), dict[tuple[int, int], float]()
+    while (trial := next_trial(bracket(figures, goal), loads)) is not None:
+        figures[trial] = 0.0 if trial[0] <= knee else math.inf
+    return [*figures]
+
+
 def between(found: Bracket, goal: Goal, loads: Sequence[int]) -> float:
     """The load at which the figure would be the goal, within the bracket: on the straight line of logarithms
     through the full trials there and next to it; the lower end (or 0) if the other one is not known."""

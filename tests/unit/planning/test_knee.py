@@ -15,6 +15,7 @@ from harness.explain import knees as said
 from harness.model import Cell, Io, Latency, Plan, Record, Status
 from harness.model.errors import UsageError
 from harness.parse.jobfile import described, is_open_loop, job_file, parse_jobs
+from harness.planning import duration
 from harness.planning.knee import KneeRequest, make_plan
 from harness.results import knee, rules, sweep
 from harness.results.store import RunFolder
@@ -65,6 +66,21 @@ def test_a_knee_is_where_theory_has_it_for_less_than_half_of_a_grid() -> None:
     assert sum(spent) <= 0.4 * 20 * max(s for s in spent if s < 30)
     lengths = [record.repeat for record in records]
     assert lengths.count(knee.FULL) <= 4 and lengths == sorted(lengths)
+
+
+def test_a_plan_says_for_how_long() -> None:
+    plan = planned()
+    (search,) = knee.searches(plan, sweep.schedule(plan).measured)
+    made = [
+        (search.places.index((each.column, each.workload.name)), each.repeat) for each in carried_out(plan)
+    ]
+    knee_at = max(load for load, at in enumerate(search.loads) if math.log(100) * mm1(at) <= 2e-3)
+    assert len(made) == pytest.approx(len(knee.trials_if(len(search.loads), knee_at)), abs=3)
+    jobs = {job.name: job for job in plan.jobs}
+    took_s = sum(knee.trial_s(jobs[search.places[load][1]], length) for load, length in made)
+    shortest_s, longest_s = duration.sweep_s(plan)
+    assert 0 < shortest_s < longest_s and shortest_s <= took_s + 30
+    assert duration.sweep_s(planned(p99_9="10ms"))[1] > longest_s
 
 
 @pytest.mark.thorough

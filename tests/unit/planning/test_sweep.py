@@ -16,7 +16,9 @@ from harness.cli.console import print_plan
 from harness.model import Cell, Io, Job, Latency, Plan, Record, Status, Workload
 from harness.model.errors import UsageError
 from harness.parse.jobfile import described, job_file, load_jobs
+from harness.planning import duration
 from harness.planning.axes import varied
+from harness.planning.duration import START_S
 from harness.planning.sweep import SweepRequest, make_plan
 from harness.results import sweep
 from harness.results.axes import curve_of, workloads
@@ -122,6 +124,25 @@ def test_a_plan_names_curves_and_axes_and_not_a_thousand_workloads() -> None:
     assert said[1:5] == [columns, "workloads: rand-read", "block: 4K", "jobs: 1"]
     assert said[5] == "rtt: 100 us, 200 us, 400 us, 790 us, 1.6 ms, 3.2 ms, 6.3 ms, 13 ms, 25 ms,"
     assert said[6:8] == ["50 ms", "depth: 1, 16"] and said[-1].startswith("points: up to 42, ")
+
+
+def test_protections_are_measured_only_where_asked() -> None:
+    def columns(**more: object) -> list[str]:
+        return [column.label for column in planned("depth=1..64", links=("wired",), **more).columns]
+
+    assert columns() == ["wired"] and len(planned("depth=1..64").jobs) == 12
+    assert columns(ipsec=("both",)) == columns(protect=("both",)) == ["wired", "wired+aes128gcm16"]
+
+
+def test_a_plan_says_for_how_long() -> None:
+    shortest_s, longest_s = duration.sweep_s(grid())
+    assert START_S < shortest_s < longest_s == duration.run_s(grid(), 1)
+    assert duration.sweep_s(planned("depth=1..64", max_time="5s"))[1] <= 5 + START_S
+    lines: list[str] = []
+    print_plan(planned("depth=1..64"), lines.append)
+    assert lines[-1].endswith(
+        "points:    up to 12, until all others are predicted within 5 %, about 8 s to 14 s"
+    )
 
 
 def test_it_measures_a_fifth_of_the_grid_and_knows_the_rest() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os.path
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
@@ -50,11 +51,15 @@ def look(host: Host, path: str) -> Looked:
     reported = requests.reported(host, _step("attached", "look", path=path), f"{path} cannot be looked at")
     found = msgspec.convert(reported, Looked)
     if found.kind not in ("device", "file", "new"):
-        what = "nothing of that name" if found.kind == "nothing" else f"a {found.kind}"
-        hint = f"name a new file in it, which is made and removed: --volume {path.rstrip('/')}/bench.img"
+        what, hint = f"a {found.kind}", "`lsblk --paths` lists the devices"
+        if found.kind == "folder":
+            hint = f"name a new file in it, which is made and removed: --volume {path.rstrip('/')}/bench.img"
+        elif found.kind == "nothing":
+            folder = os.path.dirname(found.node)  # noqa: PTH120 -- of another machine
+            what, hint = f"no folder {folder} for it", f"make it first: mkdir -p {folder}"
         raise UsageError(
             printable(f"expected {path} to be a block device, a file, or a new file's name, found {what}"),
-            hint=printable(hint) if found.kind == "folder" else "`lsblk --paths` lists the devices",
+            hint=printable(hint),
         )
     if not found.is_direct:
         raise UsageError(

@@ -506,8 +506,10 @@ def _part_findings(
 
 
 def _modules_advice(facts: MachineFacts) -> str:
-    if not facts.has_modules:
-        return f"there is no /lib/modules/{facts.kernel}: reboot if the kernel was updated"
+    if facts.modules == "other":
+        return f"there is no /lib/modules/{facts.kernel}, only another kernel's: reboot if it was updated"
+    if facts.modules:
+        return f"there is no /lib/modules/{facts.kernel}: install its modules, or leave the container"
     sudo = "" if facts.login == "root" else "sudo "
     # Ubuntu packages rarely used modules separately; Debian's cloud kernel has no LIO at all.
     if "ubuntu" in facts.families:

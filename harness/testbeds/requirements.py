@@ -95,6 +95,7 @@ class MachineFacts:
 
     ``families`` are os-release(5)'s ID and ID_LIKE, ``release`` its VERSION_ID and VERSION_CODENAME.
     ``python`` is the version, "" if there is none.
+    ``modules``: the running kernel has no folder of these: "other" if another kernel has, else "absent".
     ``unshare`` is why no namespaces could be made, "" if they could. ``absent`` are words as asked.
     ``listeners`` are who listens on the UDP ports asked for, as far as it can be seen.
     ``interfaces`` are an interface and one of its addresses each. ``only_ipv4`` are those of them that have
@@ -111,7 +112,7 @@ class MachineFacts:
     python: str
     unshare: str
     absent: frozenset[str]
-    has_modules: bool
+    modules: str
     listeners: tuple[str, ...]
     free_bytes: int | None
     interfaces: tuple[str, ...]
@@ -157,7 +158,7 @@ def parse_facts(text: str) -> MachineFacts | None:
         python=first("python"),
         unshare=first("unshare"),
         absent=frozenset(found.get("absent", [])),
-        has_modules="modules" not in found,
+        modules=first("modules"),
         listeners=tuple(_listener(line) for line in found.get("listener", [])),
         free_bytes=int(first("free")) * 1024 if re.fullmatch("[0-9]{1,18}", first("free")) else None,
         interfaces=tuple(interfaces),

@@ -26,7 +26,10 @@ main() {
     # The same way as the agent is started.
     said=$(unshare --mount --propagation private --pid --fork true 2>&1) ||
         echo "unshare $(printf '%s\n' "$said" | head -n 1)"
-    [ -d "/lib/modules/$kernel" ] || echo 'modules absent'
+    if [ ! -d "/lib/modules/$kernel" ]; then
+        others=$(ls /lib/modules 2>/dev/null) || :
+        if [ -n "$others" ]; then echo 'modules other'; else echo 'modules absent'; fi
+    fi
 
     shift 2
     for word; do

@@ -157,7 +157,7 @@ def there(world: World, path: str, part: Backing) -> AbstractContextManager[Read
 
 
 def test_what_is_no_volume_is_refused_with_what_is_one() -> None:
-    for kind, hint in (("folder", "/mnt/x/bench.img"), ("nothing", "lsblk")):
+    for kind, hint in (("folder", "/mnt/x/bench.img"), ("nothing", "mkdir -p")):
         with pytest.raises(UsageError, match="a block device, a file, or a new file's name") as refused:
             attached.look(look(kind).host("initiator"), "/mnt/x")
         assert hint in (refused.value.hint or "")

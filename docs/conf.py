@@ -6,7 +6,6 @@ The pages are the Markdown of the whole tree, where they stand, so that a link w
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path

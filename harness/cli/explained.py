@@ -395,8 +395,8 @@ def plot(
 ) -> None:
     """Draw one chart of the report as SVG or PNG.
 
-    The suffix of --output chooses. The chart names the runs that its figures come from. --metric is for the
-    charts matrix and bars.
+    The suffix of --output chooses the format. The chart names the runs that its figures come from.
+    --metric is for the charts matrix and bars.
     """
     chosen = report.ChartKind(kind)
     file = output or Path(f"{chosen}.svg")

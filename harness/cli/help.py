@@ -43,9 +43,9 @@ class Group(TyperGroup):
 
 def headings(each_of: Iterable[Any], usual: str) -> dict[str, list[Any]]:
     """Commands, or arguments and options, by their heading."""
-    found: dict[str, list[Any]] = {}
+    found: dict[str, list[Any]] = {"Arguments": []}
     for each in each_of:
-        named = getattr(each, "rich_help_panel", None)
         is_argument = getattr(each, "param_type_name", "") == "argument"
-        found.setdefault(named or ("Arguments" if is_argument else usual), []).append(each)
-    return found
+        named = "Arguments" if is_argument else getattr(each, "rich_help_panel", None) or usual
+        found.setdefault(named, []).append(each)
+    return {heading: listed for heading, listed in found.items() if listed}

@@ -192,7 +192,7 @@ def build_kernel(
         ),
     ] = None,
     simulated: Annotated[
-        bool, typer.Option("--cpu-costs", help="Build the kernel that run --cpu-costs needs.")
+        bool, typer.Option("--simulated-cpu-costs", help="Build the kernel that run --cpu-costs needs.")
     ] = False,
 ) -> None:
     """Build the lab's own kernel, unless it is there already.

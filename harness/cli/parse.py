@@ -25,7 +25,7 @@ PARSERS: dict[str, tuple[Callable[[bytes], object], str]] = {
 
 
 def _add_parser(tool: str, understand: Callable[[bytes], object], what: str) -> None:
-    @parse_app.command(tool, help=f"Parse {what}.")
+    @parse_app.command(tool, help=f"Parse the output of {what}.")
     def parse_file(
         file: Annotated[Path, typer.Argument(metavar="FILE", help="File with the output.", readable=False)],
     ) -> None:

@@ -46,7 +46,7 @@ def table(
     ratio: Annotated[
         str,
         typer.Option(
-            metavar="COLUMN", help="Add the ratio to a column: none, local, ipsec (the one without it)."
+            metavar="COLUMN", help="Add ratios: none, local (to the disk), ipsec (to the link without it)."
         ),
     ] = "none",
     view: Annotated[
@@ -94,10 +94,10 @@ def compare(
 ) -> None:
     """Compare two results: which cells are faster or slower.
 
-    Each cell of B is faster or slower than A by so much, or the difference is inconclusive.
+    For each cell: whether B is faster or slower than A and by how much, or that it is inconclusive.
 
-    Exit status: 0 at least one cell was judged; 1 a cell is slower by --fail-if-slower; 2 wrong usage; 3 no
-    cell could be judged. The first lines say what is missing.
+    Exit status: 0 a cell was judged; 1 with --fail-if-slower, a cell is slower; 2 wrong usage; 3 no cell
+    could be judged. The first lines say what is missing.
     """
     chosen, shape = Metric(metric), comparison.CompareFormat(format)
     margin = parse_percent(fail_if_slower, what="--fail-if-slower") if fail_if_slower else None

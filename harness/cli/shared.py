@@ -25,7 +25,7 @@ from harness.results.store import open_runs
 def share_command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.", readable=False)],
     to: Annotated[Path | None, output_option("RUN-ID.zip")] = None,
-    is_listed: Annotated[bool, typer.Option("--list", help="Only print what the file would have.")] = False,
+    is_listed: Annotated[bool, typer.Option("--list", help="Only list the contents.")] = False,
     in_markdown: Annotated[
         bool,
         typer.Option(

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import msgspec
 
 from harness.explain.predicted import NetworkPath
@@ -30,6 +33,8 @@ class CpuCostRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_field
     profile: str = str(PROFILE)
     retries: int = 0
     repeats: int = 1
+
+    shown_defaults: ClassVar[Mapping[str, str]] = {"links": ", ".join(LINKS)}
 
 
 def make_plan(request: CpuCostRequest) -> Plan:

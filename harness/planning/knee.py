@@ -12,7 +12,7 @@ from harness.model.errors import UsageError
 from harness.model.units import check_name, parse_duration_s, shown
 from harness.parse import jobfile
 from harness.planning import plan
-from harness.planning.request import RunRequest, require_not_given, what
+from harness.planning.request import RunRequest, goal, require_not_given
 from harness.results import rules
 from harness.results.knee import FIGURES, RATIO, TRIALS
 
@@ -41,18 +41,19 @@ WITH_LOADS = {
     "max_repeats": "--max-repeats",
     "depths": "--depth",
     "numjobs": "--jobs",
+    "lab_initiators": "--lab-initiators",
 }
-"""Options that say in another way how much is asked for; a search refuses them."""
+"""Options that say in another way how much is asked for, or by whom; a search refuses them."""
 
 
 class KneeRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What ``harness knee`` is asked for."""
 
-    p99: Annotated[str | None, what(metavar="TIME", help="Target p99 latency, e.g. 2ms.")] = None
-    p99_9: Annotated[str | None, what(flag="--p99.9", metavar="TIME", help="Target p99.9 latency.")] = None
-    p50: Annotated[str | None, what(metavar="TIME", help="Target p50 (median) latency.")] = None
-    mean: Annotated[str | None, what(metavar="TIME", help="Target mean latency.")] = None
-    load: Annotated[str, what(metavar="LOW..HIGH", help="Range of loads to search, in IOPS.")] = "10..1000000"
+    p99: Annotated[str | None, goal(metavar="TIME", help="Target p99 latency, e.g. 2ms.")] = None
+    p99_9: Annotated[str | None, goal(flag="--p99.9", metavar="TIME", help="Target p99.9 latency.")] = None
+    p50: Annotated[str | None, goal(metavar="TIME", help="Target p50 (median) latency.")] = None
+    mean: Annotated[str | None, goal(metavar="TIME", help="Target mean latency.")] = None
+    load: Annotated[str, goal(metavar="LOW..HIGH", help="Range of loads to search, in IOPS.")] = "10..1000000"
 
 
 def make_plan(request: KneeRequest) -> Plan:
@@ -68,7 +69,7 @@ def make_plan(request: KneeRequest) -> Plan:
     loads = _loads(request.load)
     require_not_given(
         request,
-        {**WITH_LOADS, "lab_initiators": "--initiators of the lab"},
+        WITH_LOADS,
         found="a search for a knee",
         hint="a load says how many requests a second there are; leave it out",
     )

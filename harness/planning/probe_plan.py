@@ -69,7 +69,8 @@ class ProbeRequest(PathRequest, frozen=True, kw_only=True):
     """The options of ``harness probe`` as typed; empty means the profile's value, or the default."""
 
     probes: Annotated[
-        tuple[str, ...], what(flag="--probe", help=f"{', '.join(NAMED)}.", default=", ".join(DEFAULT_PROBES))
+        tuple[str, ...],
+        what(flag="--probe", help=f"Probes: {', '.join(NAMED)}.", default=", ".join(DEFAULT_PROBES)),
     ] = ()
     profile: Annotated[
         str | None,

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 RENAMED: Mapping[str, str] = {
     "price": "cpu-cost",
     "share --to": "share --output",
+    "kernel --priced": "kernel --simulated-cpu-costs",
     "--priced": "--cpu-costs",
     "--apart": "--per-host",
     "--kernels apart": "--kernels per-host",

@@ -47,6 +47,7 @@ DEFAULT_VIRTUAL_DISK = "sata-ssd"
 DEFAULT_SIZE = "128M"
 """Of a volume that is made; one that is there is measured whole."""
 
+GOAL = "What to find"
 WHAT = "What to measure"
 HOW_OFTEN = "Repeats and duration"
 STORAGE = "Storage"
@@ -54,7 +55,7 @@ SETTINGS = "Links and sessions"
 LAB = "The lab"
 MACHINES = "Real machines"
 THE_RUN = "The run"
-PANELS = (WHAT, HOW_OFTEN, LAB, STORAGE, MACHINES, SETTINGS, THE_RUN)
+PANELS = (GOAL, WHAT, HOW_OFTEN, LAB, STORAGE, MACHINES, SETTINGS, THE_RUN)
 """Headings in ``--help``, in its order."""
 
 
@@ -95,6 +96,7 @@ class Option:
 
 
 # An option below each heading.
+goal = functools.partial(Option, panel=GOAL)
 what = functools.partial(Option, panel=WHAT)
 often = functools.partial(Option, panel=HOW_OFTEN)
 storage = functools.partial(Option, panel=STORAGE)
@@ -128,7 +130,7 @@ class PathRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         tuple[Typed, ...],
         what(
             flag="--link",
-            help="See harness list links; changed: wired:rate=2.5G,rtt=5ms. With --target: "
+            help="See harness list links; with changes: wired:rate=2.5G,rtt=5ms. With --target: "
             "wired=eth0, wifi=wlan0@ADDRESS.",
             default="local, wired, wifi",
             known=_links,

@@ -22,7 +22,7 @@ from harness.model.units import (
 from harness.parse.modifiers import QUANTITIES
 from harness.parse.profiles import load_link
 from harness.planning import plan
-from harness.planning.request import RunRequest, often, require_not_given, what
+from harness.planning.request import RunRequest, goal, require_not_given
 from harness.results import rules
 from harness.results.axes import AXES
 
@@ -42,14 +42,14 @@ class SweepRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=
 
     over: Annotated[
         tuple[str, ...],
-        what(
+        goal(
             metavar="AXIS=VALUES",
             help=f"Vary this: depth=1..64, rtt=0.1ms..50ms, block=4K,64K. Axes: {', '.join(AXES)}.",
         ),
     ] = ()
     error: Annotated[
         str,
-        often(metavar="PERCENT", help="Stop when unmeasured points are predicted within this error."),
+        goal(metavar="PERCENT", help="Stop when unmeasured points are predicted within this error."),
     ] = "5%"
     repeats: int = 1
 

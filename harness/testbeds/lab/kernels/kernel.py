@@ -229,7 +229,7 @@ def with_costs() -> Built:
     if (found := cached(recipe(simulated=True))) is None:
         raise RequirementError(
             "expected the lab's own kernel with CPU costs, but it has not been built",
-            hint="build it, which takes as long as the other one: harness kernel build --cpu-costs",
+            hint="build it, which takes as long as the other one: harness kernel build --simulated-cpu-costs",
         )
     return found.built
 

@@ -9,7 +9,7 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup
 
 from harness.cli.streams import tell
-from harness.planning import renamed
+from harness.model import renamed
 
 SECOND_COLUMN = 22
 """The widest option that has its words in the same line."""

@@ -23,13 +23,13 @@ from harness.model import (
     IpsecMode,
     Security,
     TestbedKind,
+    renamed,
 )
 from harness.model.errors import UsageError
 from harness.model.protections import MADE, NESTING
 from harness.model.texts import FilePath, TargetName, Typed, UserName
 from harness.parse import listed
 from harness.parse.files import TomlFile, read_text
-from harness.planning import renamed
 from harness.results.store import RESULTS
 from harness.testbeds import testbed
 

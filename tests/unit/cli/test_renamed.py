@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.planning import renamed
+from harness.model import renamed
 from tests.unit.command import harness
 
 NAMES = {

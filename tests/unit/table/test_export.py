@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 from harness import __version__
-from harness.explain import ExplainFormat
 from harness.model import SCHEMA_VERSION, Job, LabKernel, Latency, Machines, Proof, Record, Status
+from harness.model.choices import TextFormat
 from harness.model.errors import RequirementError, UsageError
 from harness.model.telemetry import BackgroundLoad, ProcessorUse, RoundTrips, Telemetry
 from harness.results.measured import Measured
@@ -261,7 +261,7 @@ def test_openmetrics_has_a_family_for_each_column_in_base_units_that_a_textfile_
 
 
 def test_formats_have_one_name_in_all_commands_and_old_names_a_note(tmp_path: Path) -> None:
-    formats = {*TableFormat, *CompareFormat, *ExplainFormat, *ExportFormat}
+    formats = {*TableFormat, *CompareFormat, *TextFormat, *ExportFormat}
     tables = {"text", "markdown", "html", "csv", "latex", "json"}
     assert set(map(str, formats)) == tables | {"jsonl", "parquet", "influx", "openmetrics"}
     write(tmp_path / "results", [record(5.0)])

@@ -27,6 +27,7 @@ from harness.model import SCHEMA_VERSION, Io, Latency, Plan, Record
 from harness.parse import fio
 from harness.parse.echo import EchoOutput
 from harness.parse.iperf import IperfOutput
+from harness.parse.listed import PrintedList
 from harness.results.probe_records import ProbeRecord
 from harness.table.export import EXPORTED, ROW
 from harness.table.printed import PrintedComparison, PrintedTable, PrintedView
@@ -71,6 +72,7 @@ TYPES: Mapping[str, tuple[Any, str]] = {
     "parse-fio": (_parsed_fio(), "What `harness parse fio` prints"),
     "parse-ping": (EchoOutput, "What `harness parse ping` and `harness parse hping3` print"),
     "parse-iperf": (IperfOutput, "What `harness parse iperf3` and `harness parse iperf2` print"),
+    "list": (PrintedList, "What `harness list WHAT --format json` prints"),
     "export": (
         msgspec.defstruct(
             "ExportRow",

@@ -36,11 +36,11 @@ def list_command(
     shape = TextFormat(format)
     if kind not in listed.LISTS:
         raise unknown_name("list", kind, listed.LISTS)
-    found = tuple(listed.LISTS[kind]())
+    items = tuple(listed.LISTS[kind]())
     if shape is TextFormat.JSON:
-        sys.stdout.write(as_json(listed.PrintedList(found=found)) + "\n")
+        sys.stdout.write(as_json(listed.PrintedList(items=items)) + "\n")
         return
-    rows = [[printable(cell) for cell in _row(each)] for each in found]
+    rows = [[printable(cell) for cell in _row(each)] for each in items]
     sys.stdout.write(tabulate(rows, HEADINGS[kind], disable_numparse=True) + "\n")
 
 

@@ -66,9 +66,9 @@ Listed = ListedLink | ListedProtection | ListedTransport | ListedWorkload | List
 
 
 class PrintedList(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``harness list`` found, in the order in which it prints it."""
+    """The ``items`` that ``harness list`` prints, in its order."""
 
-    found: tuple[Listed, ...]
+    items: tuple[Listed, ...]
 
 
 def names(kind: str) -> list[str]:

@@ -17,6 +17,7 @@ from harness.cli.parse import PARSERS
 from harness.cli.results import NOT_JUDGED
 from harness.model import SCHEMA_VERSION
 from harness.model.probing import View
+from harness.parse.listed import LISTS
 from harness.results import upgrade
 from tests.unit.command import harness
 from tools import schemas
@@ -51,9 +52,10 @@ PRINTED = {
     "predict": "predict --machine lab-debian",
     "predict-score": "predict --score",
     "what-if": "predict --machine lab-own --what-if cipher=2x",
+    **{f"list {kind}": f"list {kind}" for kind in LISTS},
     **{f"view {view}": f"table --view {view} {run}" for view, run in VIEWS.items()},
 }
-"""Of each schema a command that prints it; of ``view`` one for each."""
+"""Of each schema a command that prints it; of ``view`` and ``list`` one for each."""
 
 
 def strict(name: str) -> jsonschema_rs.Draft202012Validator:
@@ -130,8 +132,8 @@ def test_each_command_that_prints_json_has_a_schema_and_so_has_each_view() -> No
 def test_what_each_command_prints_is_as_published(name: str) -> None:
     schema, _, view = name.partition(" ")
     found = printed(schema, *PRINTED[name].split())
-    assert found.get("cells") or found.get("rows") or found.get("figures") or found.get("kinds")
-    assert found.get("view", "") == view
+    assert any(map(found.get, ("cells", "rows", "figures", "kinds", "items")))
+    assert found.get("view", view) == view
 
 
 @pytest.mark.parametrize("tool", sorted(PARSERS))

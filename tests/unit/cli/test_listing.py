@@ -24,9 +24,9 @@ OPTIONS = {
 def test_all_names_are_in_text_and_json(kind: str, tmp_path: Path) -> None:
     text = harness("list", kind, cwd=tmp_path).stdout
     done = harness("list", kind, "--format", "json", cwd=tmp_path)
-    found = msgspec.json.decode(done.stdout, type=PrintedList).found
+    found = msgspec.json.decode(done.stdout, type=PrintedList).items
     assert [each.name for each in found] == [line.split()[0] for line in text.splitlines()[2:]]
-    assert all(isinstance(each, dict) for each in json.loads(done.stdout)["found"])
+    assert all(isinstance(each, dict) for each in json.loads(done.stdout)["items"])
 
 
 @pytest.mark.parametrize("kind", OPTIONS)

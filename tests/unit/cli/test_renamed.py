@@ -31,7 +31,6 @@ def names(monkeypatch: pytest.MonkeyPatch) -> None:
         ("measure --connection cable", "run --link wired"),
         ("--version measure --connection=local,cable -o cable", "--version run --link=local,wired -o cable"),
         ("run --protect cleartext+null --link cleartext", "run --protect off+null --link cleartext"),
-        ("probe --to x", "probe --results x"),
         ("export --to csv", "export --to csv"),
         ("table measure --connections", "table measure --connections"),
         ("measure --to here --link wired", "run --results here --link wired"),

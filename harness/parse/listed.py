@@ -14,8 +14,11 @@ from harness.parse.profiles import FOLDERS, data_folder, load_link, load_proposa
 
 
 class ListedLink(msgspec.Struct, frozen=True, kw_only=True, tag="link", tag_field="kind"):
-    """A link of ``--link``. ``rate_bit_s`` is null without a limit, ``round_trip_us`` is without the time to
-    send, ``loss_percent`` applies to each direction."""
+    """A link of ``--link``.
+
+    ``rate_bit_s`` is None without a limit. ``round_trip_us`` leaves out the time to send.
+    ``loss_percent`` applies to each direction.
+    """
 
     name: str
     title: str
@@ -27,7 +30,10 @@ class ListedLink(msgspec.Struct, frozen=True, kw_only=True, tag="link", tag_fiel
 
 
 class ListedProtection(msgspec.Struct, frozen=True, kw_only=True, tag="protection", tag_field="kind"):
-    """A protection of ``--protect``; those whose ``protocol`` is ESP also of ``--ipsec``."""
+    """A protection of ``--protect``.
+
+    If its ``protocol`` is ESP, ``--ipsec`` takes it, too.
+    """
 
     name: str
     protocol: str
@@ -43,8 +49,10 @@ class ListedTransport(msgspec.Struct, frozen=True, kw_only=True, tag="transport"
 
 
 class ListedWorkload(msgspec.Struct, frozen=True, kw_only=True, tag="workload", tag_field="kind"):
-    """A workload of ``--workload``, with its ``profile``. ``rw``, ``bs``, ``iodepth`` and ``numjobs`` are
-    fio's; ``bs`` is null if it has several."""
+    """A workload of ``--workload`` in its ``profile``; the other fields are fio's options.
+
+    ``bs``, in bytes, is None if there are several.
+    """
 
     name: str
     profile: str

@@ -339,10 +339,10 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         Ciphers, lab(metavar="KIND", help="machine (AES-NI and the like), portable.")
     ] = Ciphers.MACHINE
     iscsi: Annotated[
-        tuple[Typed, ...], settings(metavar="NAME=VALUE", help="iSCSI parameter: MaxBurstLength=64K.")
+        tuple[Typed, ...], settings(metavar="NAME=VALUE", help="Session parameter: MaxBurstLength=64K.")
     ] = ()
     nvme: Annotated[
-        tuple[Typed, ...], settings(metavar="NAME=VALUE", help="NVMe/TCP parameter: queue_size=64.")
+        tuple[Typed, ...], settings(metavar="NAME=VALUE", help="Session parameter: queue_size=64.")
     ] = ()
     probes: Annotated[
         bool | None,

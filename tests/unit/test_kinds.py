@@ -43,7 +43,6 @@ ALLOWED = {
     "storage/disks.py": {"nbd", "nbd0", "nbds_max"},  # a modelled hard disk is served over a socket pair
     "storage/programs/harddisk.py": {"nbd0"},
     "planning/plan.py": {"iscsi", "nvme", "nvme_tcp"},  # `--iscsi`, `--nvme`
-    "planning/request.py": {"nvme"},  # a disk of profiles/disks/
     "testbeds/lab/kernels/ciphers.py": {"macsec"},  # kernel modules that use ciphers
     "testbeds/lab/kernels/source.py": {"nvme_tcp_tls", "nvme_target_tcp_tls", "nvme", "tls"},  # its options
 }

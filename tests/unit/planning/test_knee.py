@@ -174,7 +174,7 @@ def test_what_is_refused() -> None:
         ({"load": "9..5"}, "from less to more"),
         ({"depths": ("4",)}, "--depth is for harness run"),
         ({"repeats": 3}, "--repeats is for"),
-        ({"lab_initiators": 2}, "--initiators"),
+        ({"lab_initiators": 2}, "--lab-initiators"),
         ({"profile": "modern", "workloads": ("fsync-4k",)}, "reads and writes of one size, found fdatasync"),
     )
     for more, message in asked:

@@ -10,7 +10,7 @@ import typer
 
 from harness.cli import machine
 from harness.cli.console import holding
-from harness.cli.machine import MEMORY, USUAL
+from harness.cli.machine import KERNEL, MEMORY
 from harness.cli.streams import say
 from harness.hosts.state import state_folder
 from harness.model import LabKernel
@@ -26,20 +26,18 @@ lab_app.command("exec", context_settings={"ignore_unknown_options": True})(machi
 
 @lab_app.command()
 def start(
-    results: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Folder for results; the lab may write to all of it.")
-    ] = Path(RESULTS),
+    results: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for results.")] = Path(RESULTS),
     memory: Annotated[int, MEMORY] = 256,
     kernel: Annotated[
         LabKernel | None,
-        typer.Option(help="Kernel of the lab.", show_default=USUAL),
+        KERNEL,
     ] = None,
     idle: Annotated[str, typer.Option(metavar="TIME", help="Stop after this time without a run.")] = "30m",
 ) -> None:
     """Keep a lab up, in which runs begin at once.
 
-    A run that needs another kernel, more memory, another results folder, virtual time or several kernels
-    says so and boots its own.
+    The lab may write to all of the results folder. A run that needs another kernel, more memory, another
+    results folder, virtual time or several kernels says so and boots its own.
     """
     idle_s = parse_duration_s(idle)
     with holding("harness lab start") as state:

@@ -38,6 +38,12 @@ from harness.testbeds.requirements import Asked, asked_for
 kernel_app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
 USUAL = "debian, or own where that is not installed"
+KERNEL = typer.Option(
+    "--kernel",
+    metavar="KERNEL",
+    help="debian, or own (harness kernel build).",
+    show_default=USUAL,
+)
 MEMORY = typer.Option(metavar="MIB", min=1, max=64 << 10, help="Memory for storage, in MiB.")
 MARKS = {
     doctor.FindingState.OK: ("ok     ", "green"),
@@ -237,16 +243,11 @@ def lab_exec(
     memory: Annotated[int, MEMORY] = 256,
     kernel_name: Annotated[
         str | None,
-        typer.Option(
-            "--kernel",
-            metavar="KERNEL",
-            help="debian, own (harness kernel build), or a build's key or --source.",
-            show_default=USUAL,
-        ),
+        KERNEL,
     ] = None,
     virtual_time: Annotated[
         bool,
-        typer.Option("--virtual-time", help="Simulated clock; needs --kernel own."),
+        typer.Option("--virtual-time", help="Simulated clock, no CPU time; custom kernel."),
     ] = False,
     per_host: Annotated[
         int,
@@ -260,7 +261,10 @@ def lab_exec(
         ),
     ] = 0,
 ) -> None:
-    """Boot the lab's kernel and run a command in it as root."""
+    """Boot the lab's kernel and run a command in it as root.
+
+    --kernel also takes the key or --source of another build.
+    """
     kernel_name = kernel_name or kernel.usual()
     if kernel_name in set(LabKernel):
         chosen = persistent.kernel_of(LabKernel(kernel_name))

@@ -68,7 +68,7 @@ def make_plan(request: SweepRequest) -> Plan:
         request,
         OF_RUNS,
         found="a sweep",
-        hint="a sweep measures each point once, and --error says how well all others are to be known",
+        hint="a sweep measures each point once; --error says how exactly it predicts the others",
     )
     specs = [spec for spec in request.links or ("wired",) if spec != LINK_LOCAL]
     of_links = [

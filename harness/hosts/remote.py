@@ -60,7 +60,7 @@ each of those as much again to acknowledge."""
 LARGEST_LOOK_BYTES = 1 << 20
 """How much of a machine's answer to a single question is read."""
 
-NONSENSE = "it sent something that the agent does not send"
+NONSENSE = "it sent something that is not the agent's output"
 TOO_MUCH = "it sent more than it was asked for"
 
 
@@ -254,7 +254,7 @@ class AgentConnection:
     def gone(self) -> HostLost:
         return HostLost(
             f"the {self.name} was lost in the middle of the run: {self.lost}",
-            hint=f"it takes down by itself what was brought up there, within {DEADMAN_S + 10:g} s; if it was "
+            hint=f"it undoes the run there itself, within {DEADMAN_S + 10:g} s; if it was "
             "switched off, the next run there, or `harness clean`, removes the file that is left on its disk",
         )
 
@@ -393,7 +393,7 @@ FAILURES: tuple[tuple[str, str], ...] = (
     (f"{programs.PYTHON}: No such file", "install python3 there"),
     ("unshare: command not found", "install util-linux there"),
     ("unshare: not found", "install util-linux there"),
-    ("sudo: ", "log in as root, or install and allow sudo there"),
+    ("sudo: ", "log in as root, or install sudo there and allow it"),
     ("unshare: ", "the agent needs root's full rights there (CAP_SYS_ADMIN), which a container may lack"),
     ("not found", "the machine needs sh, util-linux and python3"),
 )
@@ -402,7 +402,7 @@ FAILURES: tuple[tuple[str, str], ...] = (
 
 def advice(said: str, failures: Sequence[tuple[str, str]] = FAILURES) -> str:
     """What to try after this message of ssh, sudo or the shell."""
-    return next((hint for words, hint in failures if words in said), "try the same with ssh by hand")
+    return next((hint for words, hint in failures if words in said), "try ssh to it by hand")
 
 
 def explain(name: str, said: str, failures: Sequence[tuple[str, str]] = FAILURES) -> HarnessError:

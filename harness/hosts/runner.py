@@ -219,7 +219,7 @@ class ForkingProgram:
         except TimeoutError as error:
             raise CommandFailed(f"`{command_line(self._argv)}` did not end within {timeout_s:g} s") from error
         if len(answer) < size:
-            raise CommandFailed(f"`{command_line(self._argv)}` has ended before its time")
+            raise CommandFailed(f"`{command_line(self._argv)}` ended too early")
         return answer
 
     def run(self, input: str, timeout_s: float) -> Completed:

@@ -62,6 +62,6 @@ class Unseen(Host):
     @staticmethod
     def _refusal(what: str) -> CommandFailed:
         return CommandFailed(
-            f"expected nothing to be asked of a black-box target, found the wish to {what} there",
+            f"a black-box target shows only its portal, found an attempt to {what} there",
             hint="name the machine with --target ssh://root@HOST, if you may log in there",
         )

@@ -47,7 +47,7 @@ LEAVES = (
 )
 
 TABLE = 48_000
-"""The first of the harness's routing tables; a path has two, one for each side."""
+"""First of the harness's routing tables; each path uses two, one per end."""
 
 PRIORITY = 1_000
 """Priority of the harness's first routing rule: after strongSwan's (220), before those of VPNs (5210,
@@ -183,7 +183,7 @@ def _ask_ip(
     except msgspec.DecodeError as error:
         raise RequirementError(
             f"expected JSON from `ip -j {' '.join(words)}` on the {host.name}, found {done.stdout[:40]!r}",
-            hint="it takes iproute2 4.17 (2018) or later",
+            hint="install iproute2 4.17 (2018) or later there",
         ) from error
 
 
@@ -353,7 +353,7 @@ def _require_usable(side: LinkEnd, profile: LinkProfile, family: Family) -> None
     iface, what = side.iface, f"link {profile.name}: {side}"
     if iface.is_loopback:
         raise UsageError(
-            f"{what} is the loopback, which leads to no other machine",
+            f"{what} is the loopback interface, which reaches no other machine",
             hint="name a network interface; `ip -br address` lists them",
         )
     if iface.port_of is not None:
@@ -376,7 +376,7 @@ def _require_different(side: LinkEnd, other: Host, address: str) -> None:
     if own is not None:
         raise UsageError(
             f"{address} of the {other.name} is also an address of the {side.host.name} ({own.name}), so "
-            "nothing sent to it would leave by an interface",
+            f"packets to it would never leave the machine",
             hint="initiator and target must be two machines (or network namespaces)",
         )
 
@@ -405,7 +405,7 @@ def _portal(
         raise UsageError(
             f"{near} ({', '.join(map(str, iface.of(family)))}) and the "
             f"{target.name} ({_listed(far, family)}) have no IPv{family} network in common",
-            hint=f"if routers lead to it, name its address: --link {profile.name}={iface.name}@ADDRESS",
+            hint=f"if it is behind a router, name its address: --link {profile.name}={iface.name}@ADDRESS",
         )
     if len(others) > 1:
         raise UsageError(
@@ -425,7 +425,7 @@ def _route_through(side: LinkEnd, destination: str) -> _Route:
     if not _ask_ip(host, ["route", "get", "fibmatch", *asked], _Route, check=False, family=family):
         raise RequirementError(
             f"the {host.name} has no route to {destination} through {iface}",
-            hint=f"try `ip route get {destination}` there, and name the interface it says",
+            hint=f"try `ip route get {destination}` there, and name the interface it prints",
         )
     return _ask_ip(host, ["route", "get", *asked], _Route, family=family)[0]
 
@@ -602,8 +602,8 @@ def bring_up(
                         f"expected packets of the {end.host.name} from {end.address} to {end.peer} to leave "
                         f"through {end.iface.name}, but they go "
                         f"{f'through {chosen}' if chosen else 'nowhere'}",
-                        hint="a routing rule before the harness's sends them there; see `ip rule`, and stop "
-                        "that VPN",
+                        hint="a routing rule of higher priority, perhaps a VPN's, sends them there: see "
+                        "`ip rule`, and stop the VPN",
                     )
             for sysctl in _arp_sysctls(end) if end.siblings else ():
                 stack.enter_context(sysctls.held(journal, end.host, sysctl))

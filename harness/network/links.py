@@ -240,8 +240,8 @@ def require_ipv6(host: Host) -> None:
     """RequirementError if a host's kernel does not speak IPv6."""
     if host.run(["test", "-e", HAS_IPV6], check=False).status != 0:
         raise RequirementError(
-            f"--ip 6 needs a kernel with IPv6, but the {host.name}'s lacks it, or has it switched off "
-            "(ipv6.disable=1)",
+            f"--ip 6 needs IPv6, but the {host.name}'s kernel was built without "
+            "it or booted with ipv6.disable=1",
             hint="leave --ip 6 out, or boot that kernel with IPv6",
         )
 

@@ -372,7 +372,7 @@ def judge(found: AirProof, moved: int, mtu_bytes: int) -> list[str]:
         reasons.append(f"{found.clear_frames} data frames were on the air in clear")
     heard = found.clear_frames if is_open else found.protected_frames_sampled * found.sampling
     if not heard and moved > ENOUGH_FRAMES * found.sampling * mtu_bytes:
-        reasons.append("expected data frames at the radio that listens, found none")
+        reasons.append("expected data frames at the monitoring radio, found none")
     return reasons
 
 

@@ -64,7 +64,8 @@ def _look(host: Host, iface: str) -> str:
     done = host.run(["sh", "-c", _LOOK_ONCE, "sh", iface], check=False)
     if done.status == 127:
         raise RequirementError(
-            f"{iface} of the {host.name} is WiFi, but without the program iw nothing shows whether it roams",
+            f"{iface} of the {host.name} is WiFi, but iw is not installed there, "
+            "so roaming would go unnoticed",
             hint=f"install the package iw on the {host.name}",
         )
     return done.require_success().stdout

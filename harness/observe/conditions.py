@@ -64,15 +64,17 @@ def changed(before: Mapping[str, Conditions], after: Mapping[str, Conditions]) -
     for name in sorted(before.keys() & after.keys()):
         was, now = before[name], after[name]
         if abs(now.clock_offset_ns - was.clock_offset_ns) > STEP_NS:
-            found.append(f"clock changed: that of the {name} was set, or it slept, during the measurement")
+            found.append(
+                f"clock changed: the {name}'s clock was set, or the machine slept, during the measurement"
+            )
         if now.clock_source != was.clock_source:
             found.append(
-                f"clock changed: its source on the {name} from {was.clock_source or 'none'} "
+                f"clock changed: the clock source of the {name}, from {was.clock_source or 'none'} "
                 f"to {now.clock_source or 'none'} during the measurement"
             )
         if now.governors != was.governors:
             found.append(
-                f"governor changed: on the {name} from {_named(was)} to {_named(now)} during the measurement"
+                f"governor changed: on the {name}, from {_named(was)} to {_named(now)} during the measurement"
             )
     return found
 

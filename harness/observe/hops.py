@@ -35,7 +35,7 @@ ANSWER_S = 10.0
 LARGEST_ANSWER_BYTES = 4 << 20
 END_S = 2.0
 
-NEEDS = "a hop needs sh, cat and Linux's /proc: leave it out if it has none"
+NEEDS = "a hop needs sh, cat and Linux's /proc: leave it out if it lacks them"
 FAILURES = (*SSH_FAILURES, ("not found", NEEDS), ("No such file", NEEDS))
 
 

@@ -55,7 +55,7 @@ BETWEEN_FRAMES_BYTES = 20
 """Preamble and gap of Ethernet (IEEE 802.3), which no counter includes."""
 
 SWITCH_ON = (
-    "switch SNMP on there and let this machine ask; if its community is not public, write "
+    "enable SNMP there and allow this machine to query it; if its community is not public, write "
     "`defCommunity NAME` into ~/.snmp/snmp.conf (snmp.conf(5), which has SNMPv3 as well)"
 )
 FAILURES = (("Unknown host", "check the name"), ("", SWITCH_ON))
@@ -85,7 +85,7 @@ class SnmpHop:
         if not self._interfaces or not {*named} <= {*counting}:
             raise RequirementError(
                 f"the {name} ({self.address}) answers, but without 64-bit counters of interfaces (IF-MIB)",
-                hint="allow version 2c or 3 and the whole of mib-2 there, or leave it out",
+                hint="allow SNMP version 2c or 3 and all of mib-2 there, or leave this hop out",
             )
         self.speeds = {self._names[i]: now.get(f"{SPEED}.{i}", 0) for i in self._interfaces}
         self.refresh_s = self._measured_refresh_s(everything)
@@ -141,8 +141,8 @@ class SnmpHop:
             if time.monotonic() - began > LONGEST_REFRESH_S:
                 raise RequirementError(
                     f"the counters of the {self.name} ({self.address}) did not change twice within "
-                    f"{LONGEST_REFRESH_S:.0f} s, although it was asked all the time",
-                    hint="is it between the ends? Else leave it out",
+                    f"{LONGEST_REFRESH_S:.0f} s, although it was polled all the time",
+                    hint="if it is not between the ends, leave it out",
                 )
             time.sleep(POLL_S)
             asks = time.monotonic()

@@ -35,7 +35,7 @@ def load_cpu_costs(name: str, folders: Sequence[Path] | None = None) -> CpuCosts
     seen = set()
     for cost in found.costs:
         if (key := (cost.at, cost.operation)) in seen:
-            raise file.refuse("costs", f"{cost.part} for each {cost.per} is there twice", "remove one")
+            raise file.refuse("costs", f"{cost.part} for each {cost.per} appears twice", "remove one")
         seen.add(key)
     return found
 

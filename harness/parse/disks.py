@@ -36,8 +36,10 @@ def check(profile: DiskProfile, refuse: profiles.Refuse) -> None:
             # Written so that NaN, which compares false with everything, is also refused.
             if not 0 < value <= 10**15:
                 raise refuse(
-                    key, f"expected more than 0, found {shown(str(value))}", "mind the unit in its name"
+                    key,
+                    f"expected more than 0, found {shown(str(value))}",
+                    "check the unit: it is in the key's name",
                 )
     if profile.flash is not None and profile.flash.page_bytes % 4096:
         # blk_queue_max_sectors() takes whole pages of memory.
-        raise refuse("page_bytes", "expected a multiple of 4096", "take the next one")
+        raise refuse("page_bytes", "expected a multiple of 4096", "use the next multiple")

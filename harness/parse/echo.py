@@ -160,8 +160,8 @@ def _refusal(string: str, tool: Tool) -> UsageError:
         state = f"a text that begins with {embedded.quote(string)}"
     return UsageError(
         f"expected a summary of {tool} ('... packets transmitted, ... received'), found {state}",
-        hint=f"let {tool} finish (-c), or end it with Ctrl-C, with LC_ALL=C and not on Windows, and keep its "
-        "standard error",
+        hint=f"let {tool} finish (-c) or stop it with Ctrl-C; run it with LC_ALL=C, not on Windows, and "
+        f"keep its standard error",
     )
 
 
@@ -177,7 +177,9 @@ def _run(match: re.Match[str], said: str | None, after: str, warnings: list[str]
     loss = None if received > transmitted else matched(match, "loss", 1, problems)
     is_blind = not received and _FLOOD.search(said or "") is not None
     if is_blind:
-        warnings.append("a flood: hping3 receives no replies in it, so received and lost packets are unknown")
+        warnings.append(
+            "hping3 receives no replies while it floods, so received and lost packets are unknown"
+        )
     elif problem := _packets_problem(transmitted, received, loss, counted["duplicates"]):
         if not (said is not None and loss and _grew_since(loss.value, received, transmitted)):
             problems.append(problem)
@@ -193,7 +195,7 @@ def _run(match: re.Match[str], said: str | None, after: str, warnings: list[str]
     if received and not rtt and _TIMES_BEGIN.search(after[:_TAIL]):
         problems.append("the summary is cut: it ends within its round-trip times")
     elif received and not rtt:
-        of_ping = "ping has none if its payload (-s) is below 16 bytes"
+        of_ping = "ping prints none if its payload (-s) is below 16 bytes"
         cause = of_ping if said is None else "hping2 prints none"
         warnings.append(f"round-trip times are missing: {cause}")
     elif said is not None and most == 0:
@@ -203,7 +205,7 @@ def _run(match: re.Match[str], said: str | None, after: str, warnings: list[str]
     elif rtt and not received:
         problems.append("there are round-trip times, but nothing was received")
     elif least is not None and mean is not None and most is not None and not least <= mean <= most:
-        problems.append(f"min/avg/max are not in this order: {least:g}/{mean:g}/{most:g} ns")
+        problems.append(f"min/avg/max are out of order: {least:g}/{mean:g}/{most:g} ns")
     elapsed = matched(match, "time", MS_NS, problems)
     if said is not None and (real := _REAL.search(after)) and (seconds := printed(real["seconds"], S_NS)):
         elapsed = Printed(60 * S_NS * int(real["minutes"] or 0) + seconds.value)

@@ -116,7 +116,7 @@ def read_bytes(
             found = "a socket or a device without a driver"
         elif error.errno != errno.ENOENT:
             raise Unreadable(
-                f"{label} cannot be read: {error.strerror}", hint="check the path, who owns it and its mode"
+                f"{label} cannot be read: {error.strerror}", hint="check the path, its owner and its mode"
             ) from error
     raise UsageError(f"{label}: expected a regular file, found {found}", hint="check the path")
 
@@ -187,13 +187,15 @@ class TomlFile:
                 label += f", line {found[1]}, {shown(line.strip())}"
                 reason = reason[: found.start()]
                 if "overwrite" in reason:
-                    raise UsageError(f"{label}: the key is there twice", hint="remove one") from error
+                    raise UsageError(f"{label}: the key appears twice", hint="remove one") from error
             raise UsageError(f"{label}: expected valid TOML: {printable(reason)}", hint=hint) from error
 
     def load_named(self, cls: type[T], **given: object) -> T:
         """``load`` of a ``cls`` whose ``name`` is the file's."""
         if "name" in self.parse():
-            raise self.refuse("name", "the name is the file's", "remove the key, or rename the file")
+            raise self.refuse(
+                "name", "the name comes from the file's name", "remove the key, or rename the file"
+            )
         return self.load(cls, name=check_name(self.kind, self.path.stem), **given)
 
     def load(self, cls: type[T], **given: object) -> T:

@@ -196,7 +196,7 @@ def parse(text: bytes | str) -> FioOutput:
     if _INTERRUPTED in before or _INTERRUPTED in after:
         doubts.append(_INTERRUPTED_REASON)
     if _begins_another(after):
-        doubts.append("a document after it is cut or damaged, and may belong to the same run")
+        doubts.append("a later document in this text is cut off or damaged; it may belong to the same run")
     jobs = [_job(raw, number, document, doubts, warnings) for number, raw in enumerate(rows, start=1)]
     if document.jobs is None and any(job.name == _ALL_CLIENTS for job in jobs):
         jobs = [job for job in jobs if job.name != _ALL_CLIENTS]
@@ -204,7 +204,7 @@ def parse(text: bytes | str) -> FioOutput:
         if not jobs:
             raise UsageError(
                 f"expected the jobs of fio's servers, found only the row '{_ALL_CLIENTS}'",
-                hint="it is fio's own sum, and may be wrong: keep all that fio --client prints",
+                hint="that row is fio's own sum, which may be wrong: keep the whole output of fio --client",
             )
     if not jobs:
         around = f"{before}\n{after}".strip()
@@ -441,13 +441,13 @@ def is_above_total(completion: float | None, total: float | None) -> bool:
 
 
 def interim_reports(count: int, what: str = "reports") -> str:
-    return f"{count} interim {what} of the same run (--status-interval) were left out: the last counts"
+    return f"{count} interim {what} of the same run (--status-interval) were left out: only the last is used"
 
 
 def further_runs(count: int, what: str = "runs of fio") -> str:
     return (
-        f"{count} further {what} in the same text were left out: only the first run counts; "
-        "give each its own file"
+        f"{count} further {what} in the same text were left out: only the first run is used; give each "
+        f"its own file"
     )
 
 
@@ -560,7 +560,9 @@ def _job(
     if not (read or write or problems):
         problems.append(_why_nothing(trim, mixed=bool(job.mixed)))
     elif trim:
-        warnings.append(f"job {embedded.quote(name)} trimmed {trim.ios} blocks besides its reads and writes")
+        warnings.append(
+            f"job {embedded.quote(name)} trimmed {trim.ios} blocks in addition to its reads and writes"
+        )
     if write and options.get("rw") in ("read", "randread"):
         warnings.append(f"job {embedded.quote(name)} counts writes, but its options say that it reads")
     sync_latency = figures.latency((job.sync.lat_ns, 1), (job.sync.lat_ns, 1), "sync")
@@ -584,10 +586,10 @@ def _job(
 
 def _why_nothing(trim: Io | None, *, mixed: bool) -> str:
     if trim:
-        return f"only trims were completed ({trim.ios}), and no reads or writes"
+        return f"fio completed only trims ({trim.ios}), no reads or writes"
     if mixed:
         return NOT_SEPARATE
-    return "neither reads nor writes were completed"
+    return "fio completed no reads or writes"
 
 
 def _percentiles_of(job: _Job) -> LatencyKind | None:
@@ -637,7 +639,9 @@ class _Figures:
         moved, runtime_ns = int(figures["io_bytes"] or 0), int(figures["runtime"] or 0)
         if figures["total_ios"] is None:
             ios = round((figures["iops"] or 0) * runtime_ns / S_NS)
-            self.warnings.append("this fio does not count I/Os: they are IOPS times runtime")
+            self.warnings.append(
+                "this version of fio does not report I/O counts: they were computed as IOPS times runtime"
+            )
         else:
             ios = int(figures["total_ios"])
         if not (moved and ios and runtime_ns):
@@ -645,7 +649,9 @@ class _Figures:
             return None
         if self.version and (self.version >= _FIRST_IN_BYTES if kib else self.version <= _LAST_IN_KIB):
             found = "KiB and microseconds" if kib else "bytes and nanoseconds"
-            self.warnings.append(f"by its keys this is in {found}, which is unusual for this version of fio")
+            self.warnings.append(
+                f"the names of its keys say {found}, which is unusual for this version of fio"
+            )
         per_s = S_NS / runtime_ns
         # fio rounds down: each figure by less than 1, and KiB before it derives the bandwidth from them.
         rounding = 1 + (per_s if kib else 0)
@@ -658,7 +664,7 @@ class _Figures:
             reported = figures[name]
             if reported is not None and abs(reported - derived) > max(TOLERANCE * derived, rounding):
                 self.problems.append(
-                    f"{where}.{name} is {reported:.10g}, but bytes, I/Os and runtime make it {derived:.10g}"
+                    f"{where}.{name} is {reported:.10g}, but bytes, I/Os and runtime give {derived:.10g}"
                 )
         if len(self.problems) > known_problems:
             return None

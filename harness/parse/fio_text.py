@@ -39,11 +39,11 @@ from harness.parse.fio import (
 from harness.parse.jobfile import moves_read, moves_write
 
 ROUNDED = (
-    "read from fio's text for people, which has few digits, no histograms and not all options: "
-    "--output-format=json has them"
+    "read from fio's text output, which has fewer digits, no histograms and "
+    "not all options: use --output-format=json"
 )
 NO_FIGURES = "no reads or writes were completed, or the text is cut"
-IMPOSSIBLE = "latencies above the time of the whole run were left out: this fio misread a clock"
+IMPOSSIBLE = "latencies longer than the whole run were left out: this version of fio misread a clock"
 
 _BLOCK = re.compile(
     r"^(?P<name>\S.{0,255}?): \(groupid=(?P<group>[0-9]{1,9}), jobs=(?P<jobs>[0-9]{1,9})\): "

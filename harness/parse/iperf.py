@@ -101,7 +101,8 @@ def nothing_measured(tool: str, said: str) -> UsageError:
     """The tool's own message instead of totals."""
     return UsageError(
         f"expected the totals of a test by {tool}, but it measured nothing: {quote(said)}",
-        hint="see that its server runs on the other side, is not busy, and that its port is reachable",
+        hint="check that its server is running on the other side, is not busy, and that its port is "
+        "reachable",
     )
 
 

@@ -147,12 +147,12 @@ def _of_json(string: str, warnings: list[str]) -> IperfOutput:
     if others:
         warnings.append(
             f"{len(others)} further iperf3 documents in the same text were left out: "
-            "only the first counts; give each its own file"
+            "only the first is used; give each its own file"
         )
     output = _of_document(document)
     if not (output.sent or output.received):
         if document.error is None:
-            raise refusal("iperf3", "none: it ended without them, and without saying why")
+            raise refusal("iperf3", "none, and no error message either")
         raise nothing_measured("iperf3", document.error)
     return msgspec.structs.replace(output, server=_servers_account(document, warnings))
 

@@ -101,7 +101,7 @@ def parse(string: str, warnings: list[str], *, is_iperf2: bool = False) -> Iperf
     if further := len(found) - 1 + others:
         more = counted(further, "further report")
         were = "was" if further == 1 else "were"
-        warnings.append(f"{more} in the same text {were} left out: only the first counts")
+        warnings.append(f"{more} in the same text {were} left out: only the first is used")
     return msgspec.structs.replace(found[0], warnings=(*warnings, *found[0].warnings))
 
 
@@ -129,7 +129,7 @@ def _refusal(string: str, name: str, *, has_servers: bool) -> UsageError:
     if has_servers:
         return UsageError(
             f"expected the totals of a test by {name}'s client, found a server's log",
-            hint="keep what the client prints: a server may have had several tests",
+            hint="keep the client's output: a server's log may have several tests",
         )
     if failed := _FAILED.search(string):
         return nothing_measured(name, failed["error"] or failed[0])
@@ -190,7 +190,7 @@ def _of_rows(
         count = _count(_DISORDER.finditer(text), sides["received"])
         received = msgspec.structs.replace(received, out_of_order=count)
     elif is_udp and not sides["received"]:
-        warnings.append("there is no report of the server's: loss, jitter and order are unknown")
+        warnings.append("the server's report is missing, so loss, jitter and reordering are unknown")
     streams = tuple(
         Stream(id=name, sent=sides["sent"].get(name), received=sides["received"].get(name))
         for name in dict.fromkeys((*sides["sent"], *sides["received"]))
@@ -202,7 +202,7 @@ def _of_rows(
     if header is not None and header["port"] in connected.values():
         problems.append(BOTH_WAYS)  # -d, -r
     if header is None:
-        warnings.append("no header says which end this is: it was taken for a client")
+        warnings.append("no header says which end this is: assumed to be a client")
     return IperfOutput(
         role=None if header is None else "client" if header["client"] else "server",
         protocol="UDP" if is_udp else "TCP" if rows else None,

@@ -81,7 +81,7 @@ _LEFT_OUT = _by_option(
             filename filename_format directory lockfile unique_filename nrfiles openfiles
             file_service_type filesize file_append fill_device fill_fs allow_file_create allow_mounted_write
             create_on_open create_serialize create_fsync overwrite fallocate unlink unlink_each_loop""",
-        "a row is called as its section": "name",
+        "each row is named after its section": "name",
         "every section is measured alone": """
             exitall exit_what startdelay flow flow_id flow_sleep flow_watermark""",
         "all rows have the same percentiles": """
@@ -89,7 +89,7 @@ _LEFT_OUT = _by_option(
         "the harness keeps its own logs": """
             write_bw_log write_lat_log write_iops_log write_hist_log write_iolog per_job_logs log_avg_msec
             log_hist_msec log_offset log_prio log_compression verify_dump verify_state_save""",
-        "the machine places jobs in its memory": "numa_cpu_nodes numa_mem_policy",
+        "the kernel decides where memory is allocated": "numa_cpu_nodes numa_mem_policy",
     }
 )
 """Accepted and left out with a note, by the reason: users' files have them, and a run has something else in
@@ -285,7 +285,7 @@ def load_jobs(
     path = folder / f"{spec}.fio" if spec in known else Path(spec)
     if spec not in known and "/" not in spec and not spec.endswith(".fio"):
         error = unknown_name("profile", spec, known)
-        raise UsageError(error.message, hint=f"{error.hint}; a job file of yours is given as ./FILE")
+        raise UsageError(error.message, hint=f"{error.hint}; for a job file of your own, write ./FILE")
     jobs = parse_jobs(read_text(path, "profile"), shown_path(path), notes, path.parent, measurable)
     if notes is not None and spec not in known:
         notes += about(jobs, _other_default)
@@ -306,11 +306,11 @@ def _other_default(job: Job) -> str | None:
     options = dict(job.options)
     other = []
     if not _DIRECT & options.keys():
-        other.append("direct=1, where fio's default is to use the page cache")
+        other.append("direct=1, while fio would use the page cache by default")
     elif options.get("direct") == "0":
         other.append("uses the page cache, so a cell is invalid if less crosses the link than fio counts")
     if moves_write(job) and not _FILLED & options.keys() and "verify" not in options:
-        other.append("refill_buffers, where fio fills its buffers once")
+        other.append("refill_buffers, while fio would fill its buffers once")
     return "; ".join(other) or None
 
 
@@ -430,8 +430,12 @@ class _Reading:
             pairs = [(a, b) for a, b in itertools.combinations(names, 2) if a not in after[b]]
             if pairs:
                 met = [name for name in names if any(name in pair for pair in pairs)]
-                those = "those that do not wait" if len(pairs) < len(met) * (len(met) - 1) / 2 else "them"
-                fate = f"measured one after another, where fio runs {those} at the same time"
+                those = (
+                    "those without stonewall or wait_for"
+                    if len(pairs) < len(met) * (len(met) - 1) / 2
+                    else "them"
+                )
+                fate = f"measured one after another, while fio would run {those} at the same time"
                 self.became(listed(met, _MOST_AT_ONCE, " with "), fate)
 
     def open(self, line: str, number: int) -> None:
@@ -512,7 +516,7 @@ def _section_name(line: str) -> str:
     # init.c compares six characters, so [globals] would be another [global].
     if line != "[global]" and name.startswith("global"):
         raise UsageError(
-            f"fio takes the section {shown(line[1:-1])} for [global]", hint="let its name begin otherwise"
+            f"fio takes the section {shown(line[1:-1])} for [global]", hint="start its name differently"
         )
     return name
 
@@ -523,7 +527,7 @@ def _option(line: str, became: _Became) -> tuple[str, str]:
     # init.c recognises an include by the beginning of the line, before it looks for an option.
     if line.startswith("include"):
         raise UsageError(
-            f"expected to include a file of the job file's folder, without includes, found {shown(line)}",
+            f"expected a file in the job file's folder, without includes of its own, found {shown(line)}",
             hint="copy the file's lines into this one",
         )
     option = _ALIASES.get(key, key)
@@ -535,14 +539,14 @@ def _option(line: str, became: _Became) -> tuple[str, str]:
     # Not of an option that is refused whatever its value is.
     if variable := _VARIABLE.search(value):
         raise UsageError(
-            f"option {shown(key)}: fio would put the value of {variable[0]} there, which may differ from one "
-            "machine to the next",
+            f"option {shown(key)}: fio would insert the value of {variable[0]}, which "
+            "may differ between machines",
             hint=f"write its value instead of {variable[0]}",
         )
     if option in _FLAGS and not equals:
         value = "1"
     if option == "ioengine" and value in _LIKE:
-        became(f"ioengine={value}", f"{_LIKE[value]}, which is its like here")
+        became(f"ioengine={value}", f"{_LIKE[value]}, its equivalent on Linux")
         value = _LIKE[value]
     # fio takes 100%%, as printf(1) needs it, for 100%.
     if option in ("size", "offset") and value.endswith("%%"):
@@ -600,7 +604,7 @@ def _job(name: str, section: _Section, became: _Became) -> Job:
     if file_size is not None:
         if files == "1" and "size" not in {*options, *section.refused} and _sizes(1)(file_size) is None:
             options["size"] = file_size
-            became("filesize", "the size of a job that has none, as in fio")
+            became("filesize", "used as the size of a job that has none, as fio does")
         else:
             became("filesize", f"left out, because {_LEFT_OUT['filesize']}")
     values: dict[str, str | None] = {"rw": "read"}
@@ -618,9 +622,7 @@ def _job(name: str, section: _Section, became: _Became) -> Job:
             values[option] = None
     if (values.get("io_submit_mode"), values.get("rate_process")) == ("offload", "poisson"):
         # Seen with fio 3.33, in the example poisson-rate-submission.
-        became(
-            f"io_submit_mode of {name}", "left out, because fio never ends with it and rate_process=poisson"
-        )
+        became(f"io_submit_mode of {name}", "left out, because with rate_process=poisson fio would never end")
         del values["io_submit_mode"]
     if "time_based" in values and "runtime" not in values:
         became(f"time_based of {name}", "left out, as fio does without a runtime")

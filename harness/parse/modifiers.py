@@ -185,8 +185,8 @@ def _with_controller(openflow: OpenFlow, asked: Mapping[str, str], load: Load) -
     flows = openflow.flows if "controller" not in asked else False
     if openflow.cpu_percent is not None and not openflow.packet_us:
         raise UsageError(
-            f"expected packet_us with cpu_percent {openflow.cpu_percent}, found none: a packet would take "
-            "no time",
+            f"expected packet_us with cpu_percent {openflow.cpu_percent}, found none: a "
+            "packet would cost no time",
             hint="give the link's file a packet_us, or leave cpu_percent out",
         )
     return msgspec.structs.replace(

@@ -269,8 +269,8 @@ def check_link(profile: LinkProfile, refuse: Refuse) -> None:
     if profile.emulated is (profile.interface is not None):
         raise refuse(
             "emulated",
-            "expected true of every link but a real interface, which is named on the command line",
-            "else tables would show its figures as measured over a real link",
+            "expected true: only a real interface, named on the command line, is not emulated",
+            "otherwise tables would show its figures as measured over a real link",
         )
     if profile.jitter_us > profile.delay_us:
         raise refuse(
@@ -281,7 +281,7 @@ def check_link(profile: LinkProfile, refuse: Refuse) -> None:
     if profile.duplex is Duplex.HALF and profile.rate_bit_s is None:
         raise refuse(
             "duplex",
-            "half duplex shares rate_bit_s between both directions, but there is none",
+            "half duplex shares rate_bit_s between both directions, but rate_bit_s is missing",
             'add rate_bit_s, or say duplex = "full"',
         )
     if profile.hops is not None:
@@ -294,7 +294,9 @@ def _check_ranges(table: msgspec.Struct, refuse: Refuse, within: str = "") -> No
         # Written so that NaN, which compares false with everything, is also refused.
         if value is not None and not low <= value <= high:
             message = f"expected {f'{key} of ' if within else ''}{low} to {high} {unit}, found "
-            raise refuse(within or key, f"{message}{shown(str(value))}", "mind the unit in the key's name")
+            raise refuse(
+                within or key, f"{message}{shown(str(value))}", "check the unit: it is in the key's name"
+            )
 
 
 MOST_HOPS = 16
@@ -360,7 +362,7 @@ def check_proposal(proposal: Proposal, refuse: Refuse) -> None:
     if others := sorted({*proposal.charon_plugins} - CHARON_PLUGINS):
         raise refuse(
             "charon_plugins",
-            f"expected plugins that only calculate, found {', '.join(others)}",
+            f"expected plugins that only do cryptography, found {', '.join(others)}",
             f"these do: {', '.join(sorted(CHARON_PLUGINS))}",
         )
     in_clear = sorted(IN_CLEAR.intersection(proposal.kernel_algorithms))
@@ -369,5 +371,5 @@ def check_proposal(proposal: Proposal, refuse: Refuse) -> None:
         raise refuse(
             "encrypts",
             f"expected {str(not in_clear).lower()}, because {found} data readable",
-            "say so in the file, and do not call it by the name of a cipher",
+            "say so in the file, and do not name it after a cipher",
         )

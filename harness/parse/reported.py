@@ -110,7 +110,7 @@ def number(text: str, what: str) -> tuple[float, float, str]:
     if re.fullmatch(r"[0-9]{1,3},[0-9]{3}", digits):
         raise UsageError(
             f"{what}: {shown(text)} could mean {digits.replace(',', '')} or {digits.replace(',', '.')}",
-            hint="write it with a point, or without the comma",
+            hint="write a decimal point, or leave the comma out",
         )
     digits = digits.replace(",", ".")
     try:
@@ -268,11 +268,11 @@ QUESTIONS = {
     "workload": "what was done (iperf3, fio randread 4k)",
     "depth": "how many requests at a time",
     "protection": "the protection (off, or by name, ESP AES-GCM)",
-    "unprotected": "the figure without it",
-    "local": "the figure of the disk by itself",
-    "in_parallel": "the figure of several streams, tunnels or requests at once, in sum",
+    "unprotected": "the figure without protection",
+    "local": "the figure of the disk alone",
+    "in_parallel": "the total of several streams, tunnels or requests in parallel",
     "busiest_core": "how busy the busiest core was (100 %)",
-    "target_busiest_core": "the same of the target or receiver",
+    "target_busiest_core": "the same for the target or receiver",
     "processor": "how busy all cores were (12 %)",
     "cores": "how many cores there are",
     "round_trip": "the round trip (0.2 ms)",
@@ -333,6 +333,6 @@ def _entries(file: TomlFile, data: Mapping[str, object]) -> dict[str, Any]:
         if name == "note":
             read = f"{found.pop(name, '')} {read}".strip()
         if name in found:
-            raise file.refuse(key, f"{name} is there twice", "remove one")
+            raise file.refuse(key, f"{name} appears twice", "remove one")
         found[name] = read
     return found

@@ -61,7 +61,10 @@ def varied(
                     hint=f"choose one of the two, for instance with --workload {job.name}",
                 )
     if replaced:
-        notes.append(f"{', '.join(replaced)}: {DEEP_ENGINE}, because their engines do one I/O at a time")
+        notes.append(
+            f"{', '.join(replaced)}: measured with {DEEP_ENGINE}, because their own engines do "
+            f"one I/O at a time"
+        )
     return tuple(found.values())
 
 

@@ -97,7 +97,7 @@ def _with_connection(request: RunRequest) -> tuple[RunRequest, str]:
         )
     if len(named) > 1 or PRE_EXISTING in words:
         raise UsageError(
-            f"expected one connection, or {PRE_EXISTING}, in a run, found {', '.join(words)}",
+            f"expected one connection, or {PRE_EXISTING}, per run, found {', '.join(words)}",
             hint="measure each in a run of its own, with --protect off in each",
         )
     words = [PRE_EXISTING if word in named else word for word in words]
@@ -114,9 +114,9 @@ def _behind_portal(request: RunRequest, swanctl: str, jobs: tuple[Job, ...], not
     request = _towards(unit, request, writes=consent is not None)
     if consent is None:
         on_it = f"; found on it: {unit.found_on_it}" if unit.found_on_it else ""
-        how = f"a new file with --volume, or, if all on it may be lost, {again}"
+        how = f"a new file with --volume, or, if everything on it may be lost, {again}"
         jobs = _reading(jobs, notes, "a LUN", how)
-        notes.append(f"{title}; it is only read{on_it}")
+        notes.append(f"{title}; the run only reads it{on_it}")
         return Existing(
             request=request, jobs=jobs, unit=unit, backing=_part(BackingKind.BLOCK, unit.size_bytes, request)
         )
@@ -124,8 +124,8 @@ def _behind_portal(request: RunRequest, swanctl: str, jobs: tuple[Job, ...], not
     asked = parse_portal(portal.typed)
     if not portal.is_export and (not (request.iqn or asked.name) or request.lun is None):
         raise UsageError(
-            f"expected the LUN that is written to to be named twice, found --destroy {shown(consent)} alone",
-            hint=f"if all on it may be lost: {again}",
+            f"writing to a LUN needs its name twice, found only --destroy {shown(consent)}",
+            hint=f"if everything on it may be lost: {again}",
         )
     if len(request.initiators) > 1:
         raise UsageError(
@@ -156,7 +156,7 @@ def _attached(request: RunRequest, jobs: tuple[Job, ...], notes: list[str]) -> E
         return Existing(request=request, jobs=jobs, volume=volume, backing=backing)
     how = "a new file with --volume"
     if kind is BackingKind.BLOCK:
-        how += f", or, if all on it may be lost, --destroy {path}"
+        how += f", or, if everything on it may be lost, --destroy {path}"
     jobs = _reading(jobs, notes, "a volume", how)
     return Existing(request=request, jobs=jobs, volume=volume, backing=_part(kind, size_bytes, request))
 
@@ -172,7 +172,7 @@ def _require_within(jobs: Sequence[Job]) -> None:
 
 def _overwritten(backing: Backing) -> str:
     first, last = format_size(backing.offset_bytes), format_size(backing.end_bytes)
-    return f"what it has from {first} to {last} is overwritten"
+    return f"the run overwrites it from {first} to {last}"
 
 
 def _part(kind: BackingKind, size_bytes: int, request: RunRequest, consent: str | None = None) -> Backing:
@@ -185,9 +185,9 @@ def _part(kind: BackingKind, size_bytes: int, request: RunRequest, consent: str 
     end_bytes = parse_size(last) if request.size else most_bytes
     if end_bytes > size_bytes or offset_bytes >= end_bytes or offset_bytes % rules.MIB:
         raise UsageError(
-            f"expected --size of at most {format_size(size_bytes)}, its own, from whole MiB on, "
+            f"expected --size within its {format_size(size_bytes)}, from a whole MiB on, "
             f"found {request.size}",
-            hint="leave it out to read the whole; 1G..2G is what lies between",
+            hint="leave it out to read all of it; 1G..2G reads only that range",
         )
     return Backing(kind=kind, size_bytes=end_bytes - offset_bytes, offset_bytes=offset_bytes, destroy=consent)
 
@@ -197,7 +197,7 @@ def _require_alone(option: str, others: Sequence[tuple[str, object]]) -> None:
     for other, is_asked in others:
         if is_asked:
             raise UsageError(
-                f"expected {option} or {other}, found both: {option} names what is there",
+                f"expected {option} or {other}, found both: {option} names existing storage",
                 hint="leave one out",
             )
 
@@ -208,9 +208,7 @@ def _reading(jobs: Sequence[Job], notes: list[str], what: str, how: str) -> tupl
     others = [job.name for job in jobs if job not in found]
     how = f"for writing, name {how}"
     if others:
-        notes.append(
-            f"not measured, because nothing is written to {what} that is there: {', '.join(others)}; {how}"
-        )
+        notes.append(f"not measured, because the run only reads {what}: {', '.join(others)}; {how}")
     if not found:
         raise UsageError(f"expected workloads that read {what}, found {', '.join(others)}", hint=how)
     return found
@@ -270,12 +268,12 @@ def _pre_existing(
     steps = [step.found for found in paths.values() for step in found.steps]
     for name, found in paths.items():
         if not found.steps:
-            notes.append("; ".join([f"{name}: nothing was found that protects this path", *found.notes]))
+            notes.append("; ".join([f"{name}: no protection was found on this path", *found.notes]))
     modes = {found.agreed["mode"] for found in steps if found.proposal is not None}
     if len(modes) > 1:
         raise UsageError(
             f"expected IPsec of one mode in a run, found {' and '.join(sorted(modes))}",
-            hint="measure these links in a run each",
+            hint="measure each of these links in its own run",
         )
     mode = IpsecMode(next(iter(modes), request.ipsec_mode))
     of_each = [

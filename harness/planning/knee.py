@@ -71,7 +71,7 @@ def make_plan(request: KneeRequest) -> Plan:
         request,
         WITH_LOADS,
         found="a search for a knee",
-        hint="a load says how many requests a second there are; leave it out",
+        hint="the load sets how many requests there are per second; leave it out",
     )
     most_s = MOST_S if request.runtime is None else parse_duration_s(request.runtime, what="runtime")
     max_s = None if request.max_time is None else parse_duration_s(request.max_time, what="--max-time")

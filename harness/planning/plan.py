@@ -395,7 +395,7 @@ def _storage(
     for name in request.destroy:
         if name not in asked:
             raise UsageError(
-                f"--destroy {name} is consent for a block device, but the run uses none of this name",
+                f"--destroy {name} allows the run to overwrite a block device, but it uses none of this name",
                 hint="name it as --backing, --local-device or --volume does"
                 + (f", or the LUN: {there.black_box.unit}" if there.black_box is not None else ""),
             )

@@ -45,7 +45,7 @@ def charged(plan: Plan, found: CpuCosts) -> Plan:
         is_per_host = WhichEnd.BOTH not in lists
         what = "one kernel for each end" if is_per_host else "both ends in one kernel"
         raise UsageError(
-            f"expected a lab like that of {found.name}, whose CPU costs are those of {what}",
+            f"the CPU costs of {found.name} were measured with {what}, expected the same of this lab",
             hint="add --kernels per-host" if is_per_host else "leave --kernels per-host out",
         )
     simulated_cpu_costs = {
@@ -139,8 +139,9 @@ def _require(plan: Plan, column: Column, at: WhichEnd, name: str, known: Mapping
     if column.transport not in (None, *KERNEL_TARGETS):
         raise UsageError(
             f"expected --transport {' or '.join(KERNEL_TARGETS)} with --cpu-costs, found {column.transport}: "
-            f"the target of {TRANSPORTS[column.transport]} is a program, and the kernel charges its own work",
-            hint="harness predict says it in closed form",
+            f"the target of {TRANSPORTS[column.transport]} is a program, and only the kernel's own work "
+            f"has CPU costs",
+            hint="harness predict calculates it in closed form",
         )
     parts = {(cost.part, cost.per) for cost in known.values()}
     needed = [(demand.BLOCKS, Per.CALL)] * (at is not WhichEnd.TARGET)

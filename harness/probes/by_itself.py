@@ -54,7 +54,7 @@ def measure(address: HostAddress) -> CpuCosts:
         raise RequirementError(
             f"expected the times of operations from {address.text}, found "
             f"{printable(said.strip()[-160:]) or error}",
-            hint=f"it takes {programs.PYTHON} there, and ssh that asks for no password",
+            hint=f"it needs {programs.PYTHON} there, and ssh without a password",
         ) from error
     for name in PROPOSALS:
         probe = cipher.of(load_proposal(name))

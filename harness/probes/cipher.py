@@ -156,8 +156,8 @@ def measure(probe: Cipher, probed: ProbedPath) -> ProbeOutcome:
         # A short message may cost a fast cipher less than two measurements differ by, a packet does not.
         if min(kernel.encrypt.long_ns, kernel.decrypt.long_ns) <= 0:
             return ProbeOutcome().refuse(
-                f"the ciphers of the {host.name} took no longer than one that does nothing, in "
-                f"{kernel.turns} turns: other programs had the processor"
+                f"the ciphers of the {host.name} took no longer than the null cipher, in "
+                f"{kernel.turns} turns: other programs used the processor"
             )
         found.append(kernel)
     return ProbeOutcome(figures=CipherFigures(kernels=tuple(found)))

@@ -104,7 +104,8 @@ def _until_saturated(probe: PacketRate, probed: ProbedPath) -> ProbeOutcome:
     )
     if not lossless:
         outcome.warnings.append(
-            f"{best.lost_percent:.2g} % of the requests were lost, so twice the replies is not the rate"
+            f"{best.lost_percent:.2g} % of the requests were lost, so the packet rate is not twice the "
+            f"rate of replies"
         )
     if not saturated:
         outcome.warnings.append(f"the sum still grew with {probe.most_at_once} at once")

@@ -48,9 +48,9 @@ def show(captures: Capture, listeners: XfrmListeners, what: int = TRY_CONNECT) -
             return near, far
     faults = [seen.fault for seen in (first, second) if seen.fault]
     raise CommandFailed(
-        f"expected the captures to see segments of the portal that both ends sent in clear on purpose, "
-        f"found {near} and {far}: {'; '.join(faults) or _words(attempts)}",
-        hint="does a firewall on one of the ends stop what it sends?",
+        f"expected both captures to see the cleartext canary (segments that both ends sent in clear on "
+        f"purpose), found {near} and {far}: {'; '.join(faults) or _words(attempts)}",
+        hint="does a firewall on one of the ends drop it?",
     )
 
 
@@ -63,7 +63,8 @@ def stop(captures: Capture, listeners: XfrmListeners) -> tuple[int | None, int |
     escaped = sum(each.cleartext for each in seen)
     if escaped or any(attempt.error != REFUSED or attempt.blocked == 0 for attempt in attempts):
         raise CommandFailed(
-            "expected policies to stop and count a connection to the portal without IPsec, found: "
+            "expected the fail-closed policies to block and count a connection to "
+            "the portal without IPsec, found: "
             f"{_words(attempts)}; {escaped} segments on the link"
         )
     return near.blocked, far.blocked

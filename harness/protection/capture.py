@@ -392,7 +392,7 @@ class Tap:
             raise CommandFailed(f"the kernel dropped {dropped - self._dropped_before} frames")
 
     def _blame(self, error: CommandFailed) -> None:
-        self.fault = f"the capture of what the {self.end} sent cannot be relied on: {error.message}"
+        self.fault = f"the capture of what the {self.end} sent is unreliable: {error.message}"
 
 
 @dataclass(kw_only=True)

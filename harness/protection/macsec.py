@@ -135,7 +135,7 @@ class MacsecDriver(Overlay):
         if path.profile.hops is not None and path.profile.hops.kind in (HopKind.ROUTER, HopKind.PPPOE):
             raise RequirementError(
                 f"MACsec needs one Ethernet from end to end, and {path.profile.name} has routers between",
-                hint="leave this link out with --protect macsec, or take a switched one",
+                hint="leave this link out with --protect macsec, or use a switched one",
             )
         # ip(8) takes the port first.
         return ("port", str(channel_port(path)), "cipher", self.cipher, "encrypt", "on", "validate", "strict")
@@ -145,7 +145,7 @@ class MacsecDriver(Overlay):
         for report in reports:
             found = report.carried.agreed
             if any(found[name] != value for name, value in wanted.items()):
-                raise CommandFailed(f"MACsec with {self.cipher} was asked for, but a kernel has {found}")
+                raise CommandFailed(f"expected MACsec with {self.cipher}, found {found} in a kernel")
         (crypto,) = underlay.below.initiator.read_files(["/proc/crypto"])
         return {
             "algorithm": self.cipher,

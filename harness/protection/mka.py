@@ -64,7 +64,7 @@ def agreement(path: LinkPath, *, port: int, private: Path, logs: Path) -> Iterat
     if path.profile.hops is not None or path.profile.radio is not None:
         raise RequirementError(
             f"MKA needs one cable between the ends, and {path.profile.name} is not one",
-            hint="take --protect macsec, which has static keys",
+            hint="use --protect macsec, which has static keys",
         )
     secret = Secret()
     with contextlib.ExitStack() as stack:

@@ -52,7 +52,7 @@ class FoundStep:
     def path_below(self, within: LinkPath) -> LinkPath:
         """The path that its packets take; ``within`` is the one that it protects."""
         if self.below is None:
-            raise AssertionError(f"nothing is known of what {self.found.name} sends")
+            raise AssertionError(f"the format of what {self.found.name} sends is unknown")
         is_known = bool(self.found.peer)
         return dataclasses.replace(
             within,
@@ -86,7 +86,7 @@ def protection_to(host: Host, address: str, port: int, interface: str = "") -> F
         through = f" through {interface}" if interface else ""
         raise RequirementError(
             f"the {host.name} has no route to {address}{through}",
-            hint=f"try `ip route get {address}` there, and name the interface it says",
+            hint=f"try `ip route get {address}` there, and name the interface it prints",
         )
     steps: list[FoundStep] = []
     notes: list[str] = []

@@ -387,7 +387,7 @@ def _unprotected_frames(
         if _lacks_samples(end, peer):
             yield (
                 f"the capture of what the {end.name} sent lacks {end.samples_missing} of the "
-                f"{end.samples_due} {layer.title} packets that must be in it"
+                f"{end.samples_due} {layer.title} packets that it should have"
             )
     if not path.is_shared:
         return

@@ -259,12 +259,12 @@ def require(path: LinkPath) -> None:
     """RequirementError if this is no path for TLS, or an end of it lacks something."""
     if path.is_shared:
         raise RequirementError(
-            f"TLS is not possible yet over {path.profile.name}, an interface that others use as well",
-            hint="leave this link out with --protect tls, or take one of the lab's",
+            f"TLS is not possible yet over {path.profile.name}, an interface shared with other programs",
+            hint="leave this link out with --protect tls, or use one of the lab's links",
         )
     if path.port != nvme.PORT:
         raise RequirementError(
-            "TLS protects the connections of NVMe/TCP, and nothing else has any of its own",
+            "only NVMe/TCP has TLS",
             hint="add --transport nvme-tcp",
         )
     hint = "harness kernel build --source linux-source-6.12, then --lab-kernel linux-source-6.12"
@@ -279,8 +279,7 @@ def require(path: LinkPath) -> None:
     options = path.initiator.run(["cat", FABRICS], check=False).stdout
     if not re.search(r"(^|,)tls\b", options):
         raise RequirementError(
-            f"TLS for NVMe/TCP needs CONFIG_NVME_TCP_TLS, without which the {path.initiator.name}'s kernel "
-            "was built",
+            f"TLS for NVMe/TCP needs CONFIG_NVME_TCP_TLS, which the {path.initiator.name}'s kernel lacks",
             hint=hint,
         )
 
@@ -311,7 +310,7 @@ class TlsDriver:
 
 def _refuse() -> None:
     raise RequirementError(
-        "TLS is not possible yet over an interface that others use as well, as those of machines are",
+        "TLS is not possible yet over real interfaces, which other programs share",
         hint="leave it out, or measure it in the lab",
     )
 

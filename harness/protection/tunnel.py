@@ -84,7 +84,7 @@ def recognise(leg: Leg) -> Found | str | None:
         return None
     title = title_of(leg.host, device)
     if not title:
-        return f"{device.name} is a tunnel of a program that is not known"
+        return f"{device.name} is a tunnel of an unknown program"
     return Found(
         name=TUNNEL,
         frames=TunnelFrames(),

@@ -145,7 +145,7 @@ class WireGuardDriver(Overlay):
 
     def agreed(self, reports: Sequence[ListenerReport], _underlay: Underlay) -> dict[str, str]:
         if not all(report.carried.agreed["handshake_unix_s"] for report in reports):
-            raise CommandFailed("a WireGuard handshake was expected at both ends, found none")
+            raise CommandFailed("expected a WireGuard handshake at both ends, found none")
         return {"algorithm": CIPHER}
 
     @staticmethod
@@ -172,7 +172,7 @@ def recognise(leg: Leg) -> Found | str | None:
         return f"{iface} has no peer for {leg.address}"
     _, peer = max(fits, key=lambda each: each[0])
     if not peer["address"]:
-        return f"{iface} does not know where its peer for {leg.address} is"
+        return f"{iface} has no endpoint for its peer {leg.address}"
     family = addresses.family_of(peer["address"])
     return Found(
         name=WIREGUARD,

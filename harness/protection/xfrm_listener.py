@@ -165,8 +165,8 @@ class XfrmListener:
         await_condition(has_come, deadline_s=within_s or ANSWER_DEADLINE_S, what=what, interval_s=interval_s)
         if not line.endswith(b"\n"):
             raise CommandFailed(
-                f"expected the {self.name}'s xfrm listener to watch its end of the path while that is up, "
-                f"but it has ended: {tail(self.file.with_suffix('.log'))}"
+                f"expected the {self.name}'s xfrm listener to run as long as the "
+                f"path is up, but it ended: {tail(self.file.with_suffix('.log'))}"
             )
         self._read += len(line)
         return msgspec.json.decode(line, type=kind)

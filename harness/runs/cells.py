@@ -80,7 +80,7 @@ HARDWARE = ("initiator_hardware", "target_hardware")
 SIMULATED_CPU_COSTS = Path("/sys/module/charge/parameters/prices")
 """Of kernels with ``charge.patch``: what each operation takes, for virtual time with simulated CPU costs."""
 
-FILLING = "filling what is overwritten"
+FILLING = "filling the part that writes overwrite"
 BRING_UP_ATTEMPTS = 2
 """How often a column is brought up before all its remaining cells are given up."""
 
@@ -629,7 +629,7 @@ class CellComposer(Composer):
         if not record.emulated:
             return None
         if not self.plan.probes_paths:
-            return "the run asks for none of emulated links"
+            return "not requested for emulated links"
         if self._is_lab_owned and cell.repeat > echo.IN_RUN_REPEATS:
             return f"they were measured in the first {echo.IN_RUN_REPEATS} rounds"
         return None
@@ -664,10 +664,10 @@ class CellComposer(Composer):
         if link is not None and link.loss_percent:
             found.append("its link loses packets at random")
         if link is not None and link.jitter_us:
-            found.append("its link delays packets by random jitter")
+            found.append("its link has random jitter")
         if not is_repeatable(job):
             found.append("its workload has randrepeat=0")
-        return [f"this cell does not repeat to the last digit: {what}" for what in found]
+        return [f"this cell is not repeatable to the last digit: {what}" for what in found]
 
     def _recheck_device(self, up: ColumnUp, job: Job) -> None:
         """Check before each job that writes that a device of the user's is still the one that was named."""

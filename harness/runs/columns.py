@@ -180,9 +180,9 @@ class Columns:
         if protection.names != column.protection or None in (step.below for step in protection.steps):
             found = "; ".join(["+".join(protection.names) or PROTECTION_OFF, *protection.notes])
             raise CommandFailed(
-                f"expected {'+'.join(column.protection)} on the way to {path.target_address}, as it was when "
+                f"expected {'+'.join(column.protection)} on the path to {path.target_address}, as when "
                 f"the run was planned, found {found}",
-                hint="bring it up as it was, and resume the run, or begin a new one",
+                hint="restore it and resume the run, or begin a new one",
             )
         watched: list[proof.CapturedLayer] = []
         within = path

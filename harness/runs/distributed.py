@@ -138,7 +138,7 @@ def absence_warnings(parts: Sequence[InitiatorResult]) -> tuple[str, ...]:
     missing = [part.initiator for part in parts if not (part.job and (part.job.read or part.job.write))]
     if not missing or len(missing) == len(parts):
         return ()
-    return (f"the others measured without {', '.join(missing)}, from some moment on",)
+    return (f"{', '.join(missing)} stopped early, so the others measured partly without them",)
 
 
 # Running

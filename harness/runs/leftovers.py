@@ -48,7 +48,7 @@ def tell(journal: Journal, hosts: Iterable[Host], plan: Plan, paths: Sequence[Li
         try:
             return find(host, plan.tag, paths, script=script)
         except HarnessError:
-            return [f"what is left on the {host.name} could not be seen"]
+            return [f"could not list what is left on the {host.name}"]
 
     # Two hosts with one kernel see the same, so one of them is asked.
     different = {(host.kernel, host.netns): host for host in hosts}

@@ -37,6 +37,6 @@ class Patience:
                 return True
             if not is_reported:
                 most_s = max(0.0, self._left_s)
-                self._emit(Phase(f"waiting until other programs calm down, at most {most_s:.0f} s"))
+                self._emit(Phase(f"waiting until the machine is idle, at most {most_s:.0f} s"))
             is_reported = True
         return False

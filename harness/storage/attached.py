@@ -63,7 +63,7 @@ def look(host: Host, path: str) -> Looked:
         )
     if not found.is_direct:
         raise UsageError(
-            printable(f"{found.by} takes no direct I/O, so this machine's memory would be measured"),
+            printable(f"{found.by} does not support direct I/O, so this machine's memory would be measured"),
             hint="name a file of a file system on a disk or of another machine",
         )
     return found
@@ -93,7 +93,7 @@ def opened(host: Host, disk: Disk, part: Backing, *, ours: Collection[str]) -> t
     guard or the target refuses them."""
     device = guard.require_unit(host, disk.device, needed_bytes=part.end_bytes, ours=ours)
     if host.run(["sh", "-euc", OPEN, "sh", device.node], check=False).status != 0:
-        raise DeviceRefused(f"{device.title} takes no writes from this machine: its target refuses them")
+        raise DeviceRefused(f"{device.title} is read-only for this machine: its target refuses writes")
     expected = (
         each._replace(wanted="0") if each.path == f"{disk.sysfs}/ro" else each for each in disk.expected
     )

@@ -124,7 +124,7 @@ class BackingFile(msgspec.Struct, frozen=True):
             size = format_size(self.size_bytes)
             raise DeviceRefused(
                 f"expected {size} for the backing file {self.path}, found {found} free",
-                hint="make room there, name a file elsewhere, or take less: --size",
+                hint="make room there, name a file elsewhere, or use less: --size",
             )
         else:
             done.require_success()

@@ -236,10 +236,10 @@ def judge_unit(device: Device, *, needed_bytes: int, ours: Collection[str] = ())
         return refusal
     others = [node for node in device.twins if node not in ours]
     if device.reserved:
-        reason, hint = f"is in use: {device.reserved}", "name another LUN, or end that use there"
+        reason, hint = f"is in use: {device.reserved}", "name another LUN, or free this one there"
     elif others:
         reason = f"is in use: {_OTHERS} {_enumerate(others)}"
-        hint = "log out of its other sessions, and let go of it with `multipath -f`"
+        hint = "log out of its other sessions, and release it with `multipath -f`"
     elif device.signatures:
         reason = f"is not blank; found on it: {_enumerate(device.signatures)}"
         hint = "another machine may use that: make an empty LUN, or remove it where it is used (wipefs)"

@@ -121,11 +121,11 @@ def _system_finding(facts: MachineFacts) -> Finding:
     release = system.release(facts.release) if system is not None else None
     state, mend = NOTE, ""
     if system is None:
-        text, mend = "it is not known how its packages are called", "add a file to releases/"
+        text, mend = "the names of its packages are unknown", "add a file to releases/"
     elif release is None:
-        text = f"this release is not among those of {system.title} that are known, but the names are"
+        text = f"this release of {system.title} was not tried, but the names of its packages are known"
     elif not release.was_tried:
-        text = f"what is known of {release.title} are the names of its packages; it was not tried"
+        text = f"the names of the packages of {release.title} are known, but the harness was not tried on it"
     else:
         state, text = OK, f"the harness was tried on {release.title}"
     return Finding(CONTROLLER, state, f"{facts.distribution}: {text}", mend)
@@ -194,16 +194,16 @@ def try_lab(state: Path) -> Finding:
         return _refused("lab", error)
     except subprocess.TimeoutExpired:
         text = f"it did not boot within {BOOT_DEADLINE_S:g} s"
-        return Finding("lab", MISSING, text, "look for what keeps the processor busy", tried=True)
+        return Finding("lab", MISSING, text, "check what keeps the processor busy", tried=True)
     finally:
         journal.end()
         console.unlink(missing_ok=True)
     took_s = time.monotonic() - began
     if status == 0 and wrote:
-        text = f"it boots, and writes to its folder of results ({took_s:.1f} s)"
+        text = f"it boots and writes to its results folder ({took_s:.1f} s)"
         return Finding("lab", OK, text, tried=True)
     what = "it ended before its command did" if status is None else f"its command ended with status {status}"
-    text = f"expected the lab to boot and to write to its folder of results, but {what}: {words}"
+    text = f"expected the lab to boot and write to its results folder, but {what}: {words}"
     mend = "docs/lab-kernel.md says what the kernel needs"
     if words == boot.FORBIDS_PTRACE:
         text = words
@@ -243,7 +243,7 @@ def _ciphers_findings(facts: MachineFacts) -> Iterator[Finding]:
     mend = ciphers.COMMAND
     if absent := further_packages.missing(ciphers.PACKAGES):
         mend = f"{further_packages.install_command(absent)} && {mend}"
-    text = f"{ciphers.WHAT} are not built, so IPsec in the lab is portable code, which is slower"
+    text = f"{ciphers.WHAT} are not built, so IPsec in the lab uses portable code, which is slower"
     yield Finding("kernel", NOTE, text, mend)
 
 
@@ -327,7 +327,7 @@ def _try_out(machine: Participant, facts: MachineFacts, asked: Asked) -> Iterato
             yield Finding(machine.name, MISSING, text, outcome.error.hint or "")
     went_well = [outcome.what for outcome in outcomes if outcome.error is None]
     if went_well:
-        text = f"tried, and undone again: {', '.join(went_well)}"
+        text = f"tried and undone: {', '.join(went_well)}"
         yield Finding(machine.name, OK, text, tried=True)
 
 
@@ -406,7 +406,7 @@ def judge(
         yield Finding(
             where,
             NOTE,
-            "a killed run left things there; the next run removes them",
+            "a killed run left some of its resources there; the next run removes them",
             "harness clean with the same --target and --initiator",
         )
     if role == "target" and facts.free_bytes is not None:
@@ -431,7 +431,7 @@ def _not_possible(role: str, facts: MachineFacts, asked: Asked) -> Iterator[str]
 OPTIONAL = {
     "cert": "--auth cert is not possible",
     "wifi": "--link wifi=IFACE is not possible",
-    "record": "the record says less",
+    "record": "the record has fewer details",
     "probes": "some probes are skipped",
 }
 """What a run loses without a package that not every run needs, by its word in packages.txt."""

@@ -131,11 +131,12 @@ def look(
         except NoAnswer as error:
             if host.run([*TRY_CONNECT, address, str(port)], check=False).status == 0:
                 raise RequirementError(
-                    f"{asked.typed} takes connections, but no login was over in time",
-                    hint="does it know a target of this name, and this machine's name as an initiator (ACL)?",
+                    f"{asked.typed} accepts connections, but no login finished in time",
+                    hint="check that it has a target of this name and that its ACL allows this machine's "
+                    "initiator name",
                 ) from error
             raise RequirementError(
-                f"nobody answers at {asked.typed} ({addresses.at_port(address, port)}): "
+                f"nothing answers at {asked.typed} ({addresses.at_port(address, port)}): "
                 f"{error.message.rpartition(': ')[2]}",
                 hint="is the target's service on, and does a firewall let that port through?",
             ) from error
@@ -228,12 +229,12 @@ def protections(
                         *protection.notes,
                     ]
                 ),
-                hint="its local_ts and remote_ts have to, for TCP from this machine's address on that link",
+                hint="its local_ts and remote_ts must cover TCP from this machine's address on that link",
             )
         if blind := [step.found.name for step in protection.steps if step.below is None]:
             raise RequirementError(
-                f"link {name}: by which interface {' and '.join(blind)} sends is not known, so it cannot be "
-                "watched",
+                f"link {name}: the interface that {' and '.join(blind)} sends by is "
+                "unknown, so it cannot be captured",
                 hint="give it a default route, or one to its peer",
             )
     return found
@@ -251,8 +252,9 @@ def _look(
         held = reservations.of(host, unit["node"])
         if held.keeps_readers_out:
             raise RequirementError(
-                f"LUN {unit['lun']} of {printable(portal.name)} lets nobody else read: {held.in_use}",
-                hint="name another LUN, or end that use there",
+                f"LUN {unit['lun']} of {printable(portal.name)} does not let "
+                f"other initiators read: {held.in_use}",
+                hint="name another LUN, or free this one there",
             )
         on_it = guard.inspect(host, unit["node"])
     at = addresses.at_port(portal.address, portal.port)
@@ -281,7 +283,7 @@ def _only(targets: Mapping[str, Sequence[str]], portal: BlackBoxTarget) -> str:
     if len(targets) == 1:
         return next(iter(targets))
     names = "; ".join(printable(name) for name in targets) or "none"
-    hint = "does its list of initiators (ACL) have this machine's name as an initiator?"
+    hint = "check that its ACL allows this machine's initiator name"
     if targets:
         hint = f"name one: --iqn {printable(next(iter(targets)))}"
     raise UsageError(f"expected one target at {portal.typed}, found {len(targets)}: {names}", hint=hint)
@@ -294,7 +296,7 @@ def _unit(units: Sequence[dict[str, Any]], lun: int | None, portal: BlackBoxTarg
         return found[0]
     listed = "; ".join(f"LUN {unit['lun']}, {_title(unit)}" for unit in units) or "none"
     wanted = "one logical unit" if lun is None else f"LUN {lun}"
-    hint = f"name one: --lun {units[0]['lun']}" if units else "give it one there, or let this machine see it"
+    hint = f"name one: --lun {units[0]['lun']}" if units else "create one there, or let this machine see it"
     raise UsageError(f"expected {wanted} of {printable(portal.name)}, found {listed}", hint=hint)
 
 
@@ -313,6 +315,6 @@ def _resolved(host: Host, name: str) -> str:
     if not said:
         raise RequirementError(
             f"the {host.name} knows no address of {printable(name)}",
-            hint="is the name right? An address will do: --portal 192.168.1.10",
+            hint="check the name, or give an address: --portal 192.168.1.10",
         )
     return said[0]

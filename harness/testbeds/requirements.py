@@ -195,7 +195,7 @@ def look_at(address: HostAddress, name: str, words: Iterable[str]) -> tuple[Mach
     if answer is None:
         raise RequirementError(
             f"the {name} was reached, but did not answer within {LOOK_DEADLINE_S:g} s",
-            hint="try the same with ssh by hand",
+            hint="try ssh to it by hand",
         )
     said, errors = answer
     facts = parse_facts(said)

@@ -92,7 +92,10 @@ def _connect(transport: Transport, journal: Journal, host: Host, tag: str, folde
                 f"expected nobody at {LOOPBACK}:{wanted.port}, found a target that accepted the login"
             )
         title, whole = TRANSPORTS[transport.name], transport.session_title.partition(" ")[2]
-        return f"{title}, to nobody (a whole {whole} would need {transport.server} here)"
+        return (
+            f"{title}, to a port where nothing listens "
+            f"(a complete {whole} would need {transport.server} here)"
+        )
     _load(host, "target", transport)
     with (
         _image(journal, host, tag) as lun,

@@ -143,7 +143,7 @@ def _leaks_after(last_words: list[Event], plan: Plan) -> list[str]:
             return list(event.leaks)
     if not plan.capabilities.has_machines:
         return []
-    return ["what was up on the machines; they take it down by themselves within half a minute"]
+    return ["the run's resources on the machines, which remove them within half a minute"]
 
 
 class Pulse:
@@ -252,7 +252,7 @@ def _chosen(plan: Plan) -> boot.Kernel:
             return boot.debian_kernel()
         if (found := ciphers.cached()) is None:
             raise RequirementError(
-                f"expected {ciphers.WHAT}, with which this run was planned, but they are not there any more",
+                f"expected {ciphers.WHAT}, with which this run was planned, but they are gone",
                 hint=f"build them again: {ciphers.COMMAND}",
             )
         return found

@@ -151,7 +151,7 @@ def packed(parts: tuple[object, ...]) -> bytes:
             files[part.name] = part.damage(files[part.name])[: 1 << 20]
     data = io.BytesIO()
     with warnings.catch_warnings(), zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as made:
-        warnings.simplefilter("ignore")  # a name that is there twice
+        warnings.simplefilter("ignore")  # a name that appears twice
         for name, content in files.items():
             made.writestr(name, content)
         for part in parts:

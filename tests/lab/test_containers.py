@@ -55,7 +55,7 @@ def contained(*words: str) -> Done:
 
 def test_it_boots_where_parts_of_proc_are_hidden() -> None:
     done = contained(HARNESS, "doctor")
-    assert "it boots, and writes to its folder of results" in done.out, done
+    assert "it boots and writes to its results folder" in done.out, done
     assert "a folder for its memory: /dev/shm" not in done.out
 
 

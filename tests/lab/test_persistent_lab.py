@@ -80,7 +80,7 @@ def test_two_runs_share_a_lab_and_nothing_is_left(results: Path) -> None:
     other = run_in(results, "third", "--size=128M")
     well(other.done)
     assert facts(other) is None
-    assert "the memory is for 64 MiB of storage, not for 128 MiB" in " ".join(other.done.err.split())
+    assert "it has memory for 64 MiB of storage, not for 128 MiB" in " ".join(other.done.err.split())
 
     assert "the lab has ended" in harness_once("lab", "stop").out
     assert wait_for(lambda: not alive(processes), deadline_s=GONE_WITHIN_S)

@@ -29,6 +29,6 @@ a clone of the project that lies there, comes along: the kernel would not let it
 
 def test_a_read_only_tmp_and_a_removed_working_directory(tmp_path: Path) -> None:
     place = ["unshare", "--map-root-user", "--mount", "sh", "-c", PLACES, "sh", str(tmp_path)]
-    done = well(ended([*place, HARNESS]), "it works", "it boots, and writes to its folder of results")
+    done = well(ended([*place, HARNESS]), "it works", "it boots and writes to its results folder")
     assert "Traceback" not in done.err
     assert list(tmp_path.iterdir()) == [], "and nothing is left"

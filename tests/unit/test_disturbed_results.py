@@ -258,7 +258,7 @@ def test_a_run_waits_for_others_to_calm_down_but_not_for_ever(monkeypatch: pytes
     parts = itertools.chain([0.9, 0.9, 0.1], looks)
     waiting = patience.Patience(others_taking(parts, "used", cores=2), reported.append)
     assert waiting.wait_for_idle(), "the third look"
-    assert reported == [Phase("waiting until other programs calm down, at most 57 s")]
+    assert reported == [Phase("waiting until the machine is idle, at most 57 s")]
     assert not waiting.wait_for_idle() and not waiting.wait_for_idle(), "all of it is used up"
     assert next(looks) == 21, "60 s are 20 looks of 3 s"
 

@@ -49,7 +49,7 @@ def bring_up(place: LinkPlace, folders: Folders) -> Iterator[LinkPath]:
     kind, count = profile.hops.kind, profile.hops.count
     if kind is HopKind.PPPOE and profile.ip == IPV6:
         raise RequirementError(
-            f"expected IPv4 over {profile.name}, whose PPP session carries nothing else here, found --ip 6",
+            f"expected IPv4 over {profile.name}, whose PPP session carries only IPv4 here, found --ip 6",
             hint="leave this link out with --ip 6, or take another one",
         )
     packages.require(kind)

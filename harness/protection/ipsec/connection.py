@@ -96,7 +96,7 @@ def _chosen(text: str, file: str, wanted: str) -> tuple[str, str]:
         printable(f"expected one child of a connection in {file}, found {names}"),
         hint=printable(f"name one: swanctl:{file}#{known[0][1]}")
         if known
-        else "name the file that has the connection itself: what it includes is not read",
+        else "name the file that has the connection itself: included files are not read",
     )
 
 
@@ -148,7 +148,7 @@ def up(host: Host, named: str, *, index: int, journal: Journal, folder: Path, lo
         except CommandFailed as error:
             raise CommandFailed(
                 printable(f"{child} of {file} does not come up: {error.message}"),
-                hint=error.hint or "the log of the other end says more",
+                hint=error.hint or "see the log of the other end",
             ) from error
         yield
 

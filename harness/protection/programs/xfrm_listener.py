@@ -235,7 +235,7 @@ def receive(connection: socket.socket) -> None:
     while left:
         got = len(connection.recv(left))
         if not got:
-            raise ConnectionError("the other end hung up before it had said all")
+            raise ConnectionError("the other end closed the connection too early")
         left -= got
 
 

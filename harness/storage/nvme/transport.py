@@ -234,14 +234,14 @@ def negotiated(reported: Mapping[str, str], wanted: Export) -> dict[str, str]:
     has_key = agreed.pop("tls_key", "") != ""
     if has_key is not wanted.tls:
         asked, found = ("with", "without") if wanted.tls else ("without", "with")
-        raise CommandFailed(f"a connection {asked} TLS was expected, found one {found}")
+        raise CommandFailed(f"expected a connection {asked} TLS, found one {found}")
     # The kernel counts the admin queue as well.
     got = {"queues": int(agreed["queue_count"]) - 1, "queue_size": int(agreed["sqsize"]) + 1}
     for name, value in wanted.parameters.items():
         if name in got and got[name] != int(value):
             raise RequirementError(
-                f"{name}={value} was asked for, but the two ends agreed on {got[name]}",
-                hint="leave it out, or ask for what both ends take",
+                f"expected {name}={value}, but the two ends agreed on {got[name]}",
+                hint="leave it out, or ask for a value that both ends accept",
             )
     digests = {name: wanted.parameters.get(name, "No") for name, key in KEYS.items() if key.words}
     return {**agreed, **digests, **({"tls": TLS_VERSION} if has_key else {})}

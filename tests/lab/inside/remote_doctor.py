@@ -37,7 +37,7 @@ LISTEN = (
 )
 """On the UDP port that is its argument."""
 
-TRIED, FAILED = "tried, and undone again: ", "was tried and failed: "
+TRIED, FAILED = "tried and undone: ", "was tried and failed: "
 LEFT = "removed, left by an earlier run: "
 NOTHING_LEFT = "initiator: nothing was left behind\ntarget: nothing was left behind\n"
 

@@ -134,13 +134,13 @@ def read_back() -> None:
 
 
 def discovered() -> None:
-    only_read("one target, discovered", make("plain"), says=("it is only read",))
+    only_read("one target, discovered", make("plain"), says=("the run only reads it",))
 
 
 def plain() -> None:
     discovered()
     read_back()
-    harness(*RUN, "--portal=192.0.2.3", status=2, says=("nobody answers at 192.0.2.3",))
+    harness(*RUN, "--portal=192.0.2.3", status=2, says=("nothing answers at 192.0.2.3",))
     refused("--lun=7", says=("expected LUN 7", "LUN 0, 64 MiB"))
     said = harness(*HERE, "--iqn=iqn.2003-01.org.example:other", status=2)
     says_one_of(said, "know a target of this name", "knows no target of this name")
@@ -174,7 +174,7 @@ def doctored() -> None:
     found = (f"LUN 0 of {IQN}: 64 MiB", f"nothing protects the path to {PORTAL}:3260")
     with unchanged("doctor"):
         harness(*portal, says=(*found, f"ready: harness run --portal {PORTAL}"))
-        nobody = ("nobody answers at 192.0.2.3", "are not ready")
+        nobody = ("nothing answers at 192.0.2.3", "are not ready")
         harness("doctor", "--portal=192.0.2.3", status=2, says=nobody)
         # As behind a firewall that drops: nothing is refused, and nothing comes back.
         sh("ip", "neigh", "replace", "192.0.2.9", "lladdr", "02:00:00:00:00:99", "dev", "nic0")
@@ -182,7 +182,7 @@ def doctored() -> None:
             *RUN,
             "--portal=192.0.2.9",
             status=2,
-            says=("nobody answers at 192.0.2.9", "nothing answered within"),
+            says=("nothing answers at 192.0.2.9", "nothing answered within"),
         )
         sh("ip", "neigh", "del", "192.0.2.9", "dev", "nic0")
     remove()
@@ -419,7 +419,7 @@ def held() -> None:
     only_read("reserved: Write Exclusive", file, says=(by_other,))
     persist("--clear")
     persist("--reserve --prout-type=3")
-    why = "lets nobody else read: it has a persistent reservation (Exclusive Access)"
+    why = "does not let other initiators read: it has a persistent reservation (Exclusive Access)"
     refused(says=(why,), file=file)
     persist("--clear")
     with somebody():

@@ -345,7 +345,7 @@ def test_a_host_that_is_lost_is_reported_to_all_who_wait_and_who_ask(host: Agent
     assert time.monotonic() - lost_s < 30, "long before what runs there would have ended"
     assert [type(error) for error in raised] == [HostLost] * 3
     assert str(raised[0]).startswith("the target was lost in the middle of the run: the connection ended (")
-    assert "what was brought up there, within 30 s; " in raised[0].hint  # type: ignore[union-attr]
+    assert "undoes the run there itself, within 30 s; " in raised[0].hint  # type: ignore[union-attr]
 
 
 def test_a_daemon_of_a_lost_host_is_not_said_to_have_ended(host: AgentHost, tmp_path: Path) -> None:
@@ -407,7 +407,7 @@ def test_words_without_end_or_none(connect: Connect, tools: Path, monkeypatch: p
     error = refused(connect)
     assert time.monotonic() - began < 30
     assert error.message == "the target could not be reached: it said nothing for 0.3 s"
-    assert error.hint == "try the same with ssh by hand"
+    assert error.hint == "try ssh to it by hand"
 
 
 CHANGED = """\
@@ -426,7 +426,7 @@ def test_what_ssh_says_comes_with_what_to_try(connect: Connect, tools: Path, tmp
     # What an earlier connection said is not taken for this one's.
     (tmp_path / "ssh.log").write_text("me: Host key verification failed earlier.\n", encoding="utf-8")
     executable(tools / "ssh", f"cat {tmp_path}/said >&2\nexit 255\n")
-    by_hand = "try the same with ssh by hand"
+    by_hand = "try ssh to it by hand"
     for said, shown, hint in (
         (UNKNOWN, "Host key verification failed.", "connect once by hand with ssh, and compare the finger"),
         (CHANGED, "Host key for nas has changed", "find out why before anything else"),
@@ -436,7 +436,7 @@ def test_what_ssh_says_comes_with_what_to_try(connect: Connect, tools: Path, tmp
         (f"{TO_NAS}Connection timed out\r\n", "timed out", "is the machine on"),
         (f"{TO_NAS}No route to host\r\n", "No route", "is the machine on"),
         ("sudo: a password is required\n", "a password is required", "NOPASSWD"),
-        ("sh: 1: exec: sudo: not found\n", "sudo: not found", "install and allow sudo"),
+        ("sh: 1: exec: sudo: not found\n", "sudo: not found", "install sudo there"),
         ("me is not in the sudoers file.\nsudo: a password is required\n", "sudoers", "NOPASSWD"),
         ("sudo: unshare: command not found\n", "unshare", "install util-linux"),
         ("sh: 1: exec: unshare: not found\n", "unshare", "install util-linux"),
@@ -530,7 +530,7 @@ def test_answers_of_other_types_are_a_host_lost(
 def test_what_has_no_end_or_was_not_asked_for_is_not_kept(connect: Connect, tools: Path) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for harm, found in (
-        ("say(b'{\"id\": 2, \"x\": ' + b'[' * 200000 + b'\\n')", "something that the agent does not send"),
+        ("say(b'{\"id\": 2, \"x\": ' + b'[' * 200000 + b'\\n')", "something that is not the agent's output"),
         ("while True: say(b'x' * (1 << 20))", "a line that did not end within 32 MiB"),
     ):
         hostile(tools, harm)

@@ -309,7 +309,7 @@ def test_interfaces_without_ipv4_find_each_other_by_ipv6_if_their_machines_have_
         interfaces.check(near, far, WIRED)
     without, off = dataclasses.replace(ONE_NIC, lacks_ipv6=True), dataclasses.replace(ONE_NIC, ipv6_off=True)
     for near, words in (
-        (without, "--ip 6 needs a kernel with IPv6, but the initiator's lacks it"),
+        (without, "--ip 6 needs IPv6, but the initiator's kernel was built without it"),
         (off, r"eth0 of the initiator has IPv6 switched off.*sysctl net\.ipv6\.conf"),
     ):
         with pytest.raises(RequirementError, match=words):

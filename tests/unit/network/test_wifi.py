@@ -117,7 +117,7 @@ def proof(initiator: int = 2_000_000, target: int = 2_000_000, **changes: object
 
 
 def test_what_went_through_the_air_is_judged() -> None:
-    unheard = ["expected data frames at the radio that listens"]
+    unheard = ["expected data frames at the monitoring radio"]
     for found, said in (
         (proof(), []),
         (proof(initiator=999_999), ["fio moved 1000000 bytes, but the initiator's station"]),

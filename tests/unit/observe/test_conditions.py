@@ -58,9 +58,9 @@ def test_what_changed_is_reported() -> None:
     was_set, slow = QUIET.clock_offset_ns - 2 * STEP_NS, {"cpu0": "powersave"}
     other = Conditions(clock_offset_ns=was_set, clock_source="hpet", governors=slow)
     said = [
-        "clock changed: that of the target was set, or it slept, during the measurement",
-        "clock changed: its source on the target from tsc to hpet during the measurement",
-        "governor changed: on the target from performance to powersave during the measurement",
+        "clock changed: the target's clock was set, or the machine slept, during the measurement",
+        "clock changed: the clock source of the target, from tsc to hpet during the measurement",
+        "governor changed: on the target, from performance to powersave during the measurement",
     ]
     for after, expected in ((QUIET, []), (later, []), (other, said)):
         assert changed({"target": QUIET}, {"target": after}) == expected

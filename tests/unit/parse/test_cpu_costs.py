@@ -71,7 +71,7 @@ def test_what_is_wrong_is_refused_in_a_sentence(tmp_path: Path) -> None:
         ("", "version"),
         ('version = 2\ntitle = "x"\n', "expected 1, found 2"),
         (HEAD + "extra = 1\n", "extra"),
-        (HEAD + 'name = "x"\n', "the name is the file's"),
+        (HEAD + 'name = "x"\n', "the name comes from the file's name"),
         (costed("2.0", "4.0"), "low <= ns <= high"),
         *((costed(*change), "costs") for change in (("2.0", "nan"), ("3.0", "inf"), ("1.0", "-1.0"))),
         (costed("I/O", "mile"), "costs"),

@@ -180,7 +180,7 @@ def test_a_refusal_says_where_and_why() -> None:
         ("[a]\nbs=4KiB", "fio takes KiB for 1000"),
         ("[a]\niodepht=4", "did you mean iodepth?"),
         ("[a]\nrw=reed", "line 2: option 'rw': expected one of read, write"),
-        ("[a]\ninclude x", "expected to include a file of the job file's folder"),
+        ("[a]\ninclude x", "expected a file in the job file's folder"),
         *((text, "found none") for text in ("", "; nothing\n# at all\n", "[global]\nbs=4k\n")),
         ("bs=4k\n[a]\n", "line 1: 'bs=4k' stands before the first section"),
         *((text, "line 1: expected [NAME]") for text in ("[a", "[a]x\n")),
@@ -382,9 +382,9 @@ def test_notes_say_what_became_of_what() -> None:
     assert (dict(check.options)["ioengine"], "verify" in dict(check.options)) == ("psync", False)
     assert notes == [
         "directory, filename: left out, because the harness chooses the device",
-        "ioengine=windowsaio: libaio, which is its like here",
+        "ioengine=windowsaio: libaio, its equivalent on Linux",
         "[Rand Write]: called rand-write",
-        "ioengine=mmap: psync, which is its like here",
+        "ioengine=mmap: psync, its equivalent on Linux",
         "verify of check: left out, because a job alone can only verify what it wrote",
     ]
     # What fio never ends is left out.
@@ -410,7 +410,7 @@ def test_a_job_with_one_file_and_no_size_has_the_files_as_in_fio() -> None:
         (job,) = parse_jobs(text, "f.fio", notes)
         assert dict(job.options).get("size") == size, text
         assert not {"filesize", "nrfiles"} & dict(job.options).keys()
-        used = "filesize: the size of a job that has none, as in fio" in notes
+        used = "filesize: used as the size of a job that has none, as fio does" in notes
         assert used is (size in ("1M", "2M")), text
         left_out = any("filesize" in note and "left out" in note for note in notes)
         assert left_out is not used, notes
@@ -470,7 +470,7 @@ def test_obstacles_have_a_line_each(tmp_path: Path) -> None:
     done = harness("run", "--profile", "./own.fio", "--plan", cwd=tmp_path)
     lines = done.stderr.splitlines()
     assert done.returncode == 2 and [line[:9] for line in lines[1:4]] == [f"  line {n}:" for n in (2, 3, 4)]
-    assert "fio would put the value of ${SIZE} there" in lines[2] and lines[4].startswith("  hint: ")
+    assert "fio would insert the value of ${SIZE}" in lines[2] and lines[4].startswith("  hint: ")
 
 
 def test_what_fio_runs_at_the_same_time_is_named() -> None:
@@ -483,15 +483,15 @@ def test_what_fio_runs_at_the_same_time_is_named() -> None:
     ):
         notes: list[str] = []
         parse_jobs(text, "f.fio", notes)
-        fate = "measured one after another, where fio runs them at the same time"
+        fate = "measured one after another, while fio would run them at the same time"
         notes = [note for note in notes if "called" not in note]
         assert notes == ([f"{', '.join(said)}: {fate}"] if said else []), text
     # Of fio's example waitfor: readers wait for their own writers alone.
     notes = []
     parse_jobs("[w]\n[r]\nwait_for=w\n[w2]\n[r2]\nwait_for=w2\n", "f.fio", notes)
     assert notes == [
-        "w with r with w2 with r2: measured one after another, where fio runs those that do not wait at the "
-        "same time"
+        "w with r with w2 with r2: measured one after another, while fio would run those without "
+        "stonewall or wait_for at the same time"
     ]
 
 
@@ -512,7 +512,7 @@ def test_the_notes_are_in_the_plan_and_reported(tmp_path: Path) -> None:
     plan = make_plan(RunRequest(profile=str(tmp_path / "own.fio"), links=("local",)))
     assert plan.notes == (
         "filename: left out, because the harness chooses the device",
-        "a: direct=1, where fio's default is to use the page cache",
+        "a: direct=1, while fio would use the page cache by default",
         "a: size=10G is 128 MiB, because the storage has no more; a cell may end before its runtime of 1",
     )
     assert run_s(plan, 1) < 30
@@ -533,8 +533,8 @@ def planned(folder: Path, text: str, **more: Any) -> tuple[str, ...]:
 
 
 def test_the_plan_says_where_fio_would_not_do_the_same(tmp_path: Path) -> None:
-    direct = "direct=1, where fio's default is to use the page cache"
-    filled = "refill_buffers, where fio fills its buffers once"
+    direct = "direct=1, while fio would use the page cache by default"
+    filled = "refill_buffers, while fio would fill its buffers once"
     timed = "runtime=1\ntime_based\n"
     for text, said in (
         ("rw=read\n", [f"a: {direct}"]),
@@ -637,7 +637,7 @@ def test_a_file_of_the_same_folder_is_included(tmp_path: Path) -> None:
         "includes common.fio",
     ):
         path.write_text(f"[a]\n{line}\n", "utf-8")
-        assert "expected to include a file of the job file's folder" in refused(load_jobs, str(path)).message
+        assert "expected a file in the job file's folder" in refused(load_jobs, str(path)).message
 
 
 EXAMPLES = OUTPUTS / "fio-examples"

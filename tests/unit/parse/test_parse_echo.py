@@ -182,7 +182,7 @@ def test_contradictions_make_a_run_invalid() -> None:
         ("20%", "22%", "make it 20 %"),
         ("20%", "nan%", "loss is 'nan'"),
         (", 20% packet loss, time 4005ms", ", 20", "packet loss is missing"),
-        ("0.500/1.250/2.000", "1.500/1.250/2.000", "not in this order"),
+        ("0.500/1.250/2.000", "1.500/1.250/2.000", "out of order"),
         ("2.000/0.559 ms", "2.0", "ends within its round-trip times"),
         ("0.500/1.250/2.000", "-nan/1.250/2.000", "min is '-nan'"),
         ("4 received, 20%", "0 received, 100%", "nothing was received"),
@@ -194,7 +194,7 @@ def test_contradictions_make_a_run_invalid() -> None:
         ("4 packets received", "8 packets received", "only 6 transmitted"),
         ("34%", "32%", "make it 33.33 %"),
         ("6 packets", "0 packets", "no packet was transmitted"),
-        ("1.0/1.5/9.0", "1.0/9.5/9.0", "not in this order"),
+        ("1.0/1.5/9.0", "1.0/9.5/9.0", "out of order"),
         ("1.0/1.5/9.0", "1.0/nan/9.0", "avg is 'nan'"),
     ):
         (problem,) = hping3(WHOLE.replace(old, new)).invalid

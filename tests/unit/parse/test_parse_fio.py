@@ -116,7 +116,7 @@ def test_a_job_and_a_figure_of_a_direction_may_be_invalid() -> None:
         ({"read": direction(iops=490)}, None, True),
         ({"read": {}}, "read.io_bytes is missing", False),
         ({"read": 5}, "cannot be read", False),
-        ({"read": IDLE}, "neither reads nor writes", False),
+        ({"read": IDLE}, "no reads or writes", False),
         ({"read": None, "write": None, "mixed": direction()}, "unified_rw_reporting", False),
         ({"write": {**IDLE, "bw": 100}}, "write has 0 bytes", True),
         ({"read": direction(lat_ns=distribution(-1.0))}, "read latency mean", True),
@@ -214,7 +214,7 @@ def test_the_last_of_a_runs_interim_documents_counts() -> None:
     second = text.index("\n}\n{") + 3
     for end in (second + 1, second + 8, second + 400, len(text) - 3):
         (problem,) = only(parse(text[:end])).invalid
-        assert "after it is cut" in problem
+        assert "later document in this text is cut" in problem
     assert only(parse(text[:second])).invalid == (), "nothing tells that there was more"
 
 
@@ -248,12 +248,12 @@ def test_a_run_that_began_once_is_one() -> None:
 
 def test_trims_are_named() -> None:
     found = only(parse(sample("fio/trim.json")))
-    assert found.invalid == ("only trims were completed (256), and no reads or writes",)
+    assert found.invalid == ("fio completed only trims (256), no reads or writes",)
     has(found.trim, ios=256, bytes=1 << 24)
     output = parse(sample("fio/trimwrite.json"))
     found = only(output)
     assert (found.invalid, known(found.write).ios, known(found.trim).ios) == ((), 256, 256)
-    assert output.warnings == ("job 'both' trimmed 256 blocks besides its reads and writes",)
+    assert output.warnings == ("job 'both' trimmed 256 blocks in addition to its reads and writes",)
     (shown,) = json.loads(json.dumps(as_json(output)))["jobs"]
     assert (shown["trim"]["ios"], shown["read"]) == (256, None)
 

@@ -246,7 +246,7 @@ CPU Utilization: local/sender 2.5% (0.4%u/2.1%s), remote/receiver 0.2% (0.1%u/0.
 
 def test_text_of_a_client_with_its_server_behind_it_and_of_udp() -> None:
     output = parse(CLIENT + "Server listening on 5201\n" + SERVER)
-    left_out = "1 further report in the same text was left out: only the first counts"
+    left_out = "1 further report in the same text was left out: only the first is used"
     has(output, role="client", protocol="TCP", invalid=(), warnings=(left_out,))
     has(output.sent, rate_bit_s=918e6, retransmits=38, seconds=10, bytes=int(1.07 * 2**30))
     has(output.received, rate_bit_s=917e6)
@@ -336,7 +336,7 @@ def test_the_events_of_a_stream_are_a_document() -> None:
     events = [("start", whole["start"]), *(("interval", each) for each in whole["intervals"])]
     lines = [json.dumps({"event": name, "data": data}) for name, data in [*events, ("end", whole["end"])]]
     assert parse("\n".join(lines)) == parsed(whole)
-    assert "ended without them" in str(refused(parse, "\n".join(lines[:-1])))
+    assert "found none, and no error message" in str(refused(parse, "\n".join(lines[:-1])))
     assert "a second event" in str(refused(parse, "\n".join(lines * 2)))
 
 
@@ -388,7 +388,7 @@ def test_tcp_and_udp_by_iperf2() -> None:
         parse_iperf2(UDP2[: UDP2.index(at)])
         for at in ("[  3] Server Report", "[  3]  0.0-10.1 sec  2 data", "57 ms")
     )
-    has(report, protocol="UDP", received=None, invalid=(), warnings=Says("no report of the server's"))
+    has(report, protocol="UDP", received=None, invalid=(), warnings=Says("the server's report is missing"))
     has(order.received, out_of_order=None)
     has(jitter.received, rate_bit_s=88.1e6, lost=None)
     assert jitter.sent == output.sent
@@ -458,7 +458,7 @@ def test_invalid_text_of_iperf2() -> None:
         assert output.received is None or (output.received.lost or 0) >= 0, old
 
 
-REFUSED = {"i15": "without saying why", "i21": "Connection refused", "i23": "cut or damaged"}
+REFUSED = {"i15": "no error message either", "i21": "Connection refused", "i23": "cut or damaged"}
 REFUSED |= {"i29": "without any of intervals", "s00-iperf3-v": "begins with"}
 REFUSED |= dict.fromkeys(("i17", "i19"), "control socket has closed")
 

@@ -113,7 +113,7 @@ REFUSED: list[tuple[str, str, list[str]]] = [
     ("hping3", "raw socket", [NOT_PERMITTED]),
     ("hping3", "ping's", [f"--- a ping statistics ---\n{ONE_PACKET}"]),
     ("hping3", "begins with", ["len=1 ip=a " * 50_000, "9" * 5000 + ONE_PACKET[1:]]),
-    ("iperf3", "without saying why", [json.dumps(IPERF3_NOTHING)]),
+    ("iperf3", "no error message either", [json.dumps(IPERF3_NOTHING)]),
     ("iperf3", "unable to connect", [json.dumps(IPERF3_ERROR)]),
     ("iperf3", "Connection refused", ["iperf3: error - unable to connect to server: Connection refused\n"]),
     ("iperf3", "a server's log", [iperf.UDP_SERVER]),

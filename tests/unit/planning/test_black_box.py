@@ -87,13 +87,13 @@ def test_a_portal_makes_one_column_that_is_only_read() -> None:
 
 
 def test_what_cannot_be_had_behind_a_portal_is_refused() -> None:
-    one_way = "one connection, .* in a run, found "
+    one_way = "one connection, .* per run, found "
     for where, asked, message in (
         (PORTAL, {"target": "local"}, "expected --portal or --target, found both"),
         (PORTAL, {"backing": "ramdisk"}, "expected --portal or --backing"),
         (PORTAL, {"links": ("local", "wired=eth0")}, "--link local without --local-device"),
         (PORTAL, {"workloads": ("rand-write-4k",)}, "workloads that read a LUN, found rand-write-4k"),
-        (PORTAL, {"size": "2G"}, "expected --size of at most 1 GiB"),
+        (PORTAL, {"size": "2G"}, "expected --size within its 1 GiB"),
         (PORTAL, {"testbed": "lab"}, "expected --target or --testbed, found both: nas.lan"),
         (
             PORTAL,
@@ -113,8 +113,8 @@ def test_what_cannot_be_had_behind_a_portal_is_refused() -> None:
         (TWICE, {"destroy": ("nas.lan",)}, "--destroy nas.lan is consent"),
         (TWICE, {"destroy": ("iqn.x:a:1", "/dev/sdb")}, "--destroy /dev/sdb is consent"),
         (TWICE, {"initiators": ("local", "ssh://a")}, "expected one initiator to write to a LUN"),
-        (TWICE, {"size": "512M..2G"}, "expected --size of at most 1 GiB"),
-        (TWICE, {"size": "512M..512M"}, "expected --size of at most 1 GiB"),
+        (TWICE, {"size": "512M..2G"}, "expected --size within its 1 GiB"),
+        (TWICE, {"size": "512M..512M"}, "expected --size within its 1 GiB"),
         (TWICE, {"size": "1K..512M"}, "from whole MiB on"),
     ):
         with pytest.raises(UsageError, match=message) as refused:
@@ -157,7 +157,7 @@ def test_a_lun_named_twice_is_written_to_in_the_part_asked_for(monkeypatch: pyte
     assert (backing.kind, backing.path, backing.destroy) == (BackingKind.BLOCK, None, "iqn.x:a:1")
     assert (backing.offset_bytes, backing.size_bytes) == (0, 128 << 20)
     assert writes(plan) and not plan.storage.shared_lun
-    assert any("from 0 B to 128 MiB is overwritten" in note for note in plan.notes), plan.notes
+    assert any("the run overwrites it from 0 B to 128 MiB" in note for note in plan.notes), plan.notes
     assert planned.resume_command(plan, "R").endswith("--destroy iqn.x:a:1")
     backing = made(**TWICE, size="256M..512M").storage.backing
     assert (backing.offset_bytes, backing.size_bytes, backing.end_bytes) == (256 << 20, 256 << 20, 512 << 20)
@@ -211,7 +211,7 @@ def test_a_device_that_is_attached_is_written_to_if_it_is_named_twice() -> None:
     with pytest.raises(DeviceRefused, match=f"used up to {128 << 20}"):
         made(volume="/dev/used", destroy=("/dev/used",))
     for volume, destroy in (("/mnt/x", "/mnt/x"), ("/dev/sdx", "/dev/sdy")):
-        with pytest.raises(UsageError, match=f"--destroy {destroy} is consent for a block device"):
+        with pytest.raises(UsageError, match=f"--destroy {destroy} allows the run to overwrite"):
             made(volume=volume, destroy=(destroy,))
 
 
@@ -261,7 +261,7 @@ def test_each_link_has_its_own_protection_and_one_without_a_note() -> None:
     protections = {"tunnel": ("wireguard", "chacha20poly1305"), "wired": (), "ipsec": ("aes128gcm16",)}
     assert [(column.link, column.protection) for column in plan.columns] == [*protections.items()]
     (note,) = [note for note in plan.notes if "wired" in note]
-    assert note == "wired: nothing was found that protects this path"
+    assert note == "wired: no protection was found on this path"
     assert set(plan.proposals) == {"chacha20poly1305", "aes128gcm16"}
     # What is in no order that a run could make is taken as it is.
     (column,) = over("vpn=nic0@10.77.0.5").columns

@@ -38,7 +38,7 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
         ("version = 1\nrepeat = 3", "line 2, repeat: there is no key 'repeat'"),
         ("version = 1\nlinks = 'wired'", "line 2, links: Expected array"),
         ("version = 1\nauth = 'none'", "line 2, auth: Invalid enum value"),
-        ("version = 1\nrepeats = 1\nrepeats = 2\n", "line 3, 'repeats = 2': the key is there twice"),
+        ("version = 1\nrepeats = 1\nrepeats = 2\n", "line 3, 'repeats = 2': the key appears twice"),
         ("version = 1\ndestroy = '/dev/sdb'", "line 2, destroy: there is no key"),
         (b"version = 1\nprofile = '\xe9'", "line 2: expected UTF-8"),
         (b"\xef\xbb\xbfversion = 1", "byte order mark"),

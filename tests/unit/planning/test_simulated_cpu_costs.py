@@ -148,8 +148,8 @@ def test_what_has_no_cost_is_refused(tmp_path: Path) -> None:
         ({"transports": ("nbd",)}, ("both",), "expected --transport iscsi or nvme-tcp with --cpu-costs"),
         ({"transports": ("nvme-tcp",)}, ("both",), "a CPU cost of nvme-tcp for each byte in mine"),
         ({"ipsec": ("null-sha256",)}, ("both",), "a CPU cost of null-sha256 for each byte in mine"),
-        ({"kernels": Kernels.PER_HOST}, ("both",), "whose CPU costs are those of both ends in one kernel"),
-        ({}, ("initiator", "target"), "whose CPU costs are those of one kernel for each end"),
+        ({"kernels": Kernels.PER_HOST}, ("both",), "were measured with both ends in one kernel"),
+        ({}, ("initiator", "target"), "were measured with one kernel for each end"),
         ({}, ("none",), "expected CPU costs of the initiator's end"),
     )
     for changes, known, words in asked:
@@ -169,7 +169,7 @@ def test_only_the_kernel_with_cpu_costs_has_the_patch(
     with pytest.raises(RequirementError, match="with CPU costs, but it has not been built"):
         kernel.with_costs()
     newer = dataclasses.replace(upstream.LINUX, release="6.12.1")
-    with pytest.raises(RequirementError, match=r"expected Linux 6\.1, of which alone"):
+    with pytest.raises(RequirementError, match=r"expected Linux 6\.1, the only version"):
         kernel.recipe(newer, simulated=True)
 
 

@@ -223,7 +223,9 @@ def test_every_combination_is_a_workload_with_numbers_and_a_name_that_says_them(
     assert {each.base for each in points} == {"rand-read"}
     # The engine of the document does one at a time: at all depths another one takes its place, or none.
     assert {dict(job.options)["ioengine"] for job in made} == {"libaio"}
-    assert notes == ["rand-read-4k, rand-read-256k: libaio, because their engines do one I/O at a time"]
+    assert notes == [
+        "rand-read-4k, rand-read-256k: measured with libaio, because their own engines do one I/O at a time"
+    ]
 
 
 def test_what_is_not_asked_for_stays() -> None:
@@ -233,7 +235,7 @@ def test_what_is_not_asked_for_stays() -> None:
     assert all(dict(job.options)["ioengine"] == "psync" for job in one) and notes == []
     deep = varied(MODERN, depths=["8"], notes=notes)
     assert [described(job).name for job in deep][:2] == ["seq-write-128k-qd8", "seq-read-128k-qd8"]
-    assert notes == ["fsync-4k: libaio, because their engines do one I/O at a time"]
+    assert notes == ["fsync-4k: measured with libaio, because their own engines do one I/O at a time"]
     for job in deep:
         job_file(job, device="/dev/x", size_bytes=1 << 27, seed=1)
 

@@ -172,7 +172,7 @@ BROKEN_PINGS = [
     *(("", "expected a summary of ping"), (ALL_LOST, "none of 4 echo requests was answered")),
     ("\x00\x1b[31mSegmentation fault", "found a text that begins with"),
     (REPLIES[: REPLIES.index("---")], "found a text that ends before it"),
-    (REPLIES.replace("0.200/0.300", "0.900/0.300"), "not in this order"),
+    (REPLIES.replace("0.200/0.300", "0.900/0.300"), "out of order"),
 ]
 BROKEN_IPERF3 = [
     ("", "found an empty text"),

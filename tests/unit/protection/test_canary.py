@@ -61,7 +61,7 @@ def test_a_fail_closed_stops_and_counts_it_if_that_is_known_or_it_is_none() -> N
         (BLOCKED, BLOCKED, (0, 1)),
         (BLOCKED, BLOCKED, (1, 0)),
     ):
-        with pytest.raises(CommandFailed, match="expected policies to stop and count a conn") as error:
+        with pytest.raises(CommandFailed, match="expected the fail-closed policies to block") as error:
             canary.stop(Looks(seen), knocking(near, far))
         words = f"ended with {near.error or 'a connection'}, {near.blocked} packets blocked"
         assert words in error.value.message and f"{sum(seen)} segments on the link" in error.value.message

@@ -318,7 +318,7 @@ def test_a_capture_that_cannot_be_relied_on_says_so_for_good(tmp_path: Path) -> 
         setattr(tcpdump, attribute, value)
         seen = look(made)
         assert seen.cleartext == 1, "what it did see counts"
-        assert seen.fault == f"the capture of what the initiator sent cannot be relied on: {why}"
+        assert seen.fault == f"the capture of what the initiator sent is unreliable: {why}"
         assert look(made).fault == made.read().fault == seen.fault
 
 
@@ -354,7 +354,7 @@ def test_after_the_last_look_all_counts_until_the_captures_end(both: Both) -> No
     second.dropped = 3
     second.signal(signal.SIGUSR1)
     watched.read_rest()
-    fault = "the capture of what the target sent cannot be relied on: the kernel dropped 3 frames"
+    fault = "the capture of what the target sent is unreliable: the kernel dropped 3 frames"
     assert watched.last == [Seen(), Seen(), ONE_TCP, Seen(fault=fault)]
 
 

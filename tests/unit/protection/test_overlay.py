@@ -99,7 +99,7 @@ def test_a_tunnel_or_channel_that_is_not_what_was_asked_for_is_refused() -> None
     good = {"cipher": macsec.CIPHERS[cipher][1], "is_encrypting": True, "is_strict": True}
     assert channel.agreed((carried(**good), carried(**good)), UNDERLAY)["algorithm"] == cipher
     for wrong in ({"is_encrypting": False}, {"is_strict": False}, {"cipher": 1}):
-        with pytest.raises(CommandFailed, match="asked for"):
+        with pytest.raises(CommandFailed, match="expected MACsec with"):
             channel.agreed((carried(**good), carried(**good | wrong)), UNDERLAY)
 
 

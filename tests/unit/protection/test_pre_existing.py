@@ -97,7 +97,7 @@ def test_what_looks_like_a_protection_and_is_none_is_said_and_so_is_that_no_rout
         ("10.9.0.3", "wg0 has no peer for 10.9.0.3"),
         ("192.0.2.7", "IPsec to 192.0.2.7 has no security association"),
         ("10.18.0.2", "macsec1 is MACsec that does not encrypt"),
-        ("10.66.0.5", "tun7 is a tunnel of a program that is not known"),
+        ("10.66.0.5", "tun7 is a tunnel of an unknown program"),
     ):
         found = way("lab-own-kernel", address)
         assert (found.names, found.notes) == ((), (note,))
@@ -256,7 +256,7 @@ def test_tunnels_of_programs_have_their_name_and_no_kind() -> None:
         assert step.below is not None and step.below.device.name == "eth0" and not step.found.peer
     # One of a program that is not known or a bare interface protects nothing.
     found = through_tunnel("tun0", "tun", tun0="slirp4netns")
-    assert not found.steps and found.notes == ("tun0 is a tunnel of a program that is not known",)
+    assert not found.steps and found.notes == ("tun0 is a tunnel of an unknown program",)
     found = pre_existing.protection_to(
         documented("10.0.0.1", {"dev": "eth0", "prefsrc": "10.0.2.15"}), "10.0.0.1", 3260
     )

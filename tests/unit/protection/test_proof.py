@@ -488,13 +488,13 @@ def test_one_cleartext_segment_of_either_end_condemns_the_cell_and_so_does_whate
 
 
 def test_a_capture_that_cannot_be_relied_on_fails_the_cell() -> None:
-    fault = "the capture of what the target sent cannot be relied on: tcpdump has ended"
+    fault = "the capture of what the target sent is unreliable: tcpdump has ended"
     assert Cell(seen=(Seen(), Seen(fault=fault))).judge()[1] == [fault]
     assert plain((Seen(cleartext=1), Seen(cleartext=1, fault=fault))) == [fault]
 
 
 def lacks(end: str, count: int, due: int) -> list[str]:
-    return [f"the capture of what the {end} sent lacks {count} of the {due} ESP packets that must be in it"]
+    return [f"the capture of what the {end} sent lacks {count} of the {due} ESP packets that it should have"]
 
 
 def test_every_sampled_packet_has_to_be_in_the_capture_of_who_sent_it() -> None:

@@ -92,7 +92,7 @@ def test_jobs_that_begin_apart_or_not_at_all_are_warned_about() -> None:
     idle = InitiatorResult(initiator="i9", job=FioJob(name="a", invalid=("nothing",)))
     assert absence_warnings(parts(1.0, 1.0)) == absence_warnings([idle]) == ()
     (warning,) = absence_warnings([*parts(1.0), idle, InitiatorResult(initiator="i8")])
-    assert warning == "the others measured without i9, i8, from some moment on"
+    assert warning == "i9, i8 stopped early, so the others measured partly without them"
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,7 +266,7 @@ def test_what_hangs_is_stopped_in_time_and_the_rest_kept(script: Script) -> None
     done = ran(script, hangs, good, timeout_s=0.2)
     assert done.parts[0].reasons == ["its fio did not end within 0.2 s, and was stopped"]
     assert done.parts[1].job is not None and len(hangs.stopped) == len(good.stopped) == 1
-    assert done.warnings == ["the others measured without i0, from some moment on"]
+    assert done.warnings == ["i0 stopped early, so the others measured partly without them"]
 
 
 def test_a_client_that_never_ends_is_killed(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ PLAN = flat.plan(
 
 CLEAR = tcp(40000, 3260, "198.18.1.1", "198.18.1.2")
 CLEARTEXT = "cleartext segments of the portal"
-UNRELIABLE = "the capture of what the initiator sent cannot be relied on: "
+UNRELIABLE = "the capture of what the initiator sent is unreliable: "
 AFTER = f"after the cell, {UNRELIABLE}"
 LATE: dict[str, tuple[Callable[[FakeDaemon], None], str]] = {
     "clear": (lambda t: t.capture(CLEAR), f"1 {CLEARTEXT} were on the link after the cell"),
@@ -237,7 +237,7 @@ def test_a_record_that_could_not_be_read_again_is_kept_without_figures(
 def test_a_column_whose_fail_closed_does_not_hold_is_not_measured(tmp_path: Path) -> None:
     outcome = measure(World(answers=[(("ip", "xfrm", "policy", "add"), DONE)]), tmp_path / "run")
     for record in outcome.secured:
-        assert "expected policies to stop and count a connection" in (record.reason or "")
+        assert "expected the fail-closed policies to block and count a connection" in (record.reason or "")
     assert {record.column for record in outcome.bad} <= {SECURED}
     assert not any(c.argv[:2] == ("vici", "initiate") for c in outcome.world.commands), "no tunnel was made"
 

@@ -163,7 +163,7 @@ def test_what_is_no_volume_is_refused_with_what_is_one() -> None:
         assert hint in (refused.value.hint or "")
     with pytest.raises(UsageError):
         attached.look(look("file").host("initiator"), "relative")
-    with pytest.raises(UsageError, match="nfs4 of nas:/export takes no direct I/O"):
+    with pytest.raises(UsageError, match="nfs4 of nas:/export does not support direct I/O"):
         attached.look(look("new", is_direct=False).host("initiator"), "/mnt/x")
 
 
@@ -209,7 +209,7 @@ def test_a_session_s_disk_is_guarded_and_then_takes_writes(guarded: Mock) -> Non
     found, device = opened(0)
     assert found.expected == (Expected("read-only mark", f"{sysfs}/ro", "0"), identity)
     assert device == UNIT and found.device == UNIT.node
-    with pytest.raises(DeviceRefused, match="its target refuses them"):
+    with pytest.raises(DeviceRefused, match="its target refuses writes"):
         opened(1)
     assert guarded.call_args_list == [call(ANY, "/dev/sda", needed_bytes=2 << 20, ours=["/dev/sdb"])] * 2
 

@@ -48,7 +48,7 @@ def test_nvme_asks_for_what_was_asked_and_holds_the_target_to_it() -> None:
     assert {"nr_io_queues=2", "queue_size=64", "hdr_digest", "host_iface=near0", name} <= set(words)
     assert "data_digest" not in words
     nvme.negotiated({"queue_count": "3", "sqsize": "63"}, export)
-    with pytest.raises(RequirementError, match="queues=2 was asked for, but the two ends agreed on 1"):
+    with pytest.raises(RequirementError, match="expected queues=2, but the two ends agreed on 1"):
         nvme.negotiated({"queue_count": "2", "sqsize": "63"}, export)
 
 

@@ -247,8 +247,8 @@ def test_a_record_that_is_left_is_taken_and_no_answer_is_distinguished_from_a_re
     [
         (24, False, "or an ACL with this initiator's name, iqn.x:me"),
         (24, True, "or an ACL with this initiator's name, iqn.x:me"),
-        (19, False, "it ended the login: perhaps it wants CHAP"),
-        (19, True, "did not prove that it knows the secret of the second line, so this initiator ended it"),
+        (19, False, "it ended the login: perhaps it requires CHAP"),
+        (19, True, "could not prove the second secret"),
         (21, False, "shows no target to this initiator, iqn.x:me"),
     ],
 )

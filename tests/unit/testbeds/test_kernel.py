@@ -178,7 +178,7 @@ def test_sources_limits_and_options_are_those_of_the_lists() -> None:
     # Every group of the configuration says who needs it.
     assert all(block.startswith("#") for block in asked.split("\n\n"))
     lines = [line for line in asked.splitlines() if line and not line.startswith("#")]
-    assert len(lines) == len({line.partition("=")[0] for line in lines}), "an option is there twice"
+    assert len(lines) == len({line.partition("=")[0] for line in lines}), "an option appears twice"
     # A line that the source drops is refused.
     taken = "CONFIG_B=m\nCONFIG_A=y\nCONFIG_C=y\n"
     kernel.require_none(kernel.dropped("# why\nCONFIG_A=y\nCONFIG_B=m\n", taken))
@@ -230,7 +230,7 @@ def test_a_kernel_is_booted_as_it_was_built(workshop: Workshop, tmp_path: Path) 
     for text in ("", "{", "[]", "{}"):
         (made.folder / "build.json").write_text(text, encoding="utf-8")
         for ask in (kernel.own_kernel, lambda: kernel.build(ignore), lambda: kernel.named(RECIPE.key)):
-            hint = refusal(RequirementError, r"expected .*build\.json as it was written", ask)
+            hint = refusal(RequirementError, r"expected .*build\.json unchanged since", ask)
             assert hint.startswith(f"remove {made.folder} "), text
     assert workshop.builds == 1
 

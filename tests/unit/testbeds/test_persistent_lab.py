@@ -42,12 +42,12 @@ def test_a_run_that_needs_another_lab_is_reported_why() -> None:
     for name, needed, reason in (
         ("storage_bytes", 256 << 20, None),
         ("storage_bytes", 1 << 20, None),
-        ("storage_bytes", 1 << 30, "the memory is for 256 MiB of storage, not for 1 GiB"),
+        ("storage_bytes", 1 << 30, "it has memory for 256 MiB of storage, not for 1 GiB"),
         ("program", "/own/linux", "the kernel is /usr/bin/linux.uml, not /own/linux"),
         ("core", 0, "the processor is 1, not 0"),
         ("results", "/else", "the results folder is /results, not /else"),
         ("python", "/usr", "the Python is /venv, not /usr"),
-        ("code", "def", "what boots it of the harness, or the machine's packages, are no longer the same"),
+        ("code", "def", "the harness's boot code or the machine's packages have changed"),
     ):
         assert persistent.why_not(TERMS, msgspec.structs.replace(TERMS, **{name: needed})) == reason
 
@@ -237,7 +237,7 @@ def test_code_that_cannot_be_loaded(
         lab_state.work = lambda _order: WorkerReport(1, 1)
         assert lab_state.run() == 1
     _await(lambda: lab_state.asked().fault != "")
-    assert "the lab did not come up: Kernel panic" in lab_state.asked().fault
+    assert "the lab did not start: Kernel panic" in lab_state.asked().fault
     lab_state.loads, lab_state.work = True, lambda order: WorkerReport(order.number)
     monkeypatch.setattr(persistent, "worker", lambda: "3")
     _await(lambda: lab_state.asked().fault == "")
@@ -250,7 +250,7 @@ def test_code_that_cannot_be_loaded(
     [
         (WorkerReport(1, 2), 2, "the run a-run failed"),
         (WorkerReport(1, 0, ("/sys/block/sda",)), 0, "the run a-run left /sys/block/sda"),
-        (None, 1, "it ended in the run a-run"),
+        (None, 1, "it ended during the run a-run"),
     ],
 )
 def test_a_run_spoils_its_kernel(

@@ -116,7 +116,7 @@ def test_an_ethernet_card_says_what_the_way_carries_at_most(monkeypatch: pytest.
         assert found.found_on_it == f"ext4 file system, {reserved}"
         assert found.device == msgspec.structs.replace(on_it, reserved=reserved)
     held = Reservations(keys=("00",), type=3)
-    refusal(RequirementError, r"LUN 0 of iqn\.x:a lets nobody else read: it has a persi", look)
+    refusal(RequirementError, r"LUN 0 of iqn\.x:a does not let other initiators read: it has a persi", look)
 
 
 FOUND = portals.FoundUnit(portal=PORTAL, iface="eth0", size_bytes=1 << 30, title="1 GiB IET VIRTUAL-DISK")
@@ -148,7 +148,7 @@ def test_doctor_says_which_lun_is_read_and_what_protects_the_way(monkeypatch: py
     assert way.text == "wireguard protects the path to 192.0.2.2:3260, by eth0; tun0 is not known"
     protections(monkeypatch)
     assert findings()[1].text.startswith("nothing protects")
-    error = RequirementError("nobody answers at nas.lan", hint="is the target's service on?")
+    error = RequirementError("nothing answers at nas.lan", hint="is the target's service on?")
     monkeypatch.setattr(portals, "look", mock.Mock(side_effect=error))
     (found,) = findings()
     assert (found.ok, found.text, found.mend) == (False, error.message, error.hint)
@@ -244,7 +244,9 @@ def test_an_initiator_without_lio_has_iscsid_refused(
     if problem:
         assert session.error is not None and problem in session.error.message
     else:
-        assert session == SelftestOutcome(what="iSCSI, to nobody (a whole iSCSI session would need LIO here)")
+        assert session == SelftestOutcome(
+            what="iSCSI, to a port where nothing listens (a complete iSCSI session would need LIO here)"
+        )
     assert not [c for c in world.commands if "target_core_mod" in c.argv and "--dry-run" not in c.argv]
 
 
@@ -265,7 +267,9 @@ def test_each_transport_and_protection_that_is_asked_for_is_tried(tmp_path: Path
 
 
 def test_without_nvmet_nobody_is_connected_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nobody = "NVMe/TCP, to nobody (a whole NVMe/TCP connection would need nvmet here)"
+    nobody = (
+        "NVMe/TCP, to a port where nothing listens (a complete NVMe/TCP connection would need nvmet here)"
+    )
     no_nvmet = World(answers=[(("modprobe", "--dry-run"), (1, "", ""))])
     assert tried(no_nvmet, "initiator", tmp_path, NVME) == [SelftestOutcome(what=nobody)]
 

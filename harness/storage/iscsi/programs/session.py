@@ -39,13 +39,13 @@ ENDED = 19
 REFUSED = {
     24: "it refuses the login: expected another name or secret of CHAP, or an ACL with this initiator's "
     "name, {initiator_iqn}",
-    ENDED: "it ended the login: perhaps it wants CHAP, or knows no target of this name",
+    ENDED: "it ended the login: perhaps it requires CHAP, or has no target of this name",
     21: "it shows no target to this initiator, {initiator_iqn}",
 }
 """The same of targets that answer: include/iscsi_err.h of open-iscsi."""
 ENDED_OF_MUTUAL = (
-    "the login ended: the target did not prove that it knows the secret of the second line, so this "
-    "initiator ended it; or the target did, because it knows no target of this name"
+    "the login ended: either the target could not prove the second secret (mutual CHAP), or it has no "
+    "target of this name"
 )
 """With CHAP in both directions: iscsiadm(8) has one status for both ends."""
 

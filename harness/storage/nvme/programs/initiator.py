@@ -62,7 +62,7 @@ def only(request: dict[str, Any]) -> Path:
         found = [disk for disk in found if (disk / "nsid").read_text().strip() == str(number)]
     if len(found) != 1:
         numbers = ", ".join(sorted((disk / "nsid").read_text().strip() for disk in disks(request["nqn"])))
-        raise OSError(f"expected one namespace that is meant (--lun), found: {numbers}")
+        raise OSError(f"expected one namespace (choose with --lun), found: {numbers}")
     return found[0]
 
 

@@ -71,13 +71,13 @@ def _refused(said: str) -> RequirementError:
     if said.startswith(f"{CONFINE.stem}: "):
         return RequirementError(
             f"the lab cannot be confined: {said.removeprefix(f'{CONFINE.stem}: ')}",
-            hint=f"it takes Linux 5.12 or later, and a seccomp filter that allows it; {CONTAINERS}",
+            hint=f"it needs Linux 5.12 or later, and a seccomp filter that allows it; {CONTAINERS}",
         )
     if runner.run(["unshare", "true"], check=False).status != 0:
         # It asks for nothing, which only a filter refuses.
         return RequirementError(
-            "the lab needs namespaces of its own, so that nothing of it can outlive it, but a seccomp filter "
-            "forbids unshare(2) here, as that of a container does",
+            "the lab needs namespaces of its own, so that nothing of it can outlive it, but a seccomp "
+            "filter, such as a container's, forbids unshare(2) here",
             hint=f"start the container with tools/container-seccomp.json; {CONTAINERS}",
         )
     if runner.run(["unshare", "--user", "--map-root-user", "true"], check=False).status == 0:
@@ -87,8 +87,8 @@ def _refused(said: str) -> RequirementError:
         )
     if os.geteuid() == 0 and "uid_map" in said:
         return RequirementError(
-            "the lab needs a user namespace, into which root may be mapped only by CAP_SETFCAP, "
-            "which is missing",
+            "the lab needs a user namespace, and mapping root into it takes "
+            "CAP_SETFCAP, which is missing here",
             hint=f"start it as another user, who needs no capability (--user 1000:1000); {CONTAINERS}",
         )
     return RequirementError(

@@ -136,8 +136,8 @@ def recipe(source: Source | None = None, *, simulated: bool = False) -> Recipe:
     source = source or sources.of(None)
     if simulated and not sources.is_for(COSTED, source.version):
         raise RequirementError(
-            f"expected Linux 6.1, of which alone there is a kernel with CPU costs, found {source.title}",
-            hint="without --cpu-costs virtual time is there, and harness predict has the closed form",
+            f"expected Linux 6.1, the only version whose kernel can have CPU costs, found {source.title}",
+            hint="use virtual time without --cpu-costs, or harness predict for the closed form",
         )
     files = [CONFIG, *(patch for patch in PATCHES if sources.is_for(patch.name, source.version))]
     files = [file for file in files if simulated or file.name != COSTED]
@@ -174,7 +174,7 @@ def by_key(key: str) -> Cached | None:
         return Cached(folder=folder, built=msgspec.json.decode(text, type=Built))
     except msgspec.DecodeError as error:
         raise RequirementError(
-            f"expected {folder / 'build.json'} as it was written with the kernel: {error}",
+            f"expected {folder / 'build.json'} unchanged since the kernel was built: {error}",
             hint=f"remove {folder} and build it again: harness kernel build",
         ) from error
 

@@ -68,7 +68,8 @@ class Upstream:
             if found != self.sha256:
                 raise CommandFailed(
                     f"expected {self.title} with the SHA-256 {self.sha256}, found {found}",
-                    hint="try again; if it stays so, what comes here is not what kernel.org has",
+                    hint="try again; if it fails again, something between here and kernel.org changes the "
+                    "file",
                 )
             part.rename(self.path)
         except OSError as error:
@@ -76,7 +77,7 @@ class Upstream:
             raise RequirementError(
                 f"expected {self.url}, the source of the lab's own kernel, but it cannot be fetched: "
                 f"{reason}",
-                hint=f"put that file into {self.path.parent}; or take another source of Linux 6.1: "
+                hint=f"put that file into {self.path.parent}; or use another source of Linux 6.1: "
                 "harness kernel build --source FILE",
             ) from None
         finally:

@@ -159,7 +159,7 @@ class Timekeeper:
     def _let_next_run(self) -> None:
         number = self._event_queue.next()
         if number is None:
-            raise StandstillError("all kernels wait, and none of them for a time")
+            raise StandstillError("all kernels wait, none of them for a timer")
         kernel, now_ns = self._kernels[number], self._event_queue.now_ns
         goes_on = number == self._running
         self._running = number
@@ -230,7 +230,7 @@ def main() -> None:
         Timekeeper(wiring).serve()
     except KernelGoneError as gone:
         if gone.number:
-            sys.exit(f"the kernel of {wiring.names[gone.number]} ended, so time ends for all")
+            sys.exit(f"the kernel of {wiring.names[gone.number]} ended, so virtual time stops for all")
         signal.pause()
     except (vhost.ProtocolError, StandstillError, ConnectionError) as error:
         sys.exit(f"the kernels' virtual time cannot go on: {error}")

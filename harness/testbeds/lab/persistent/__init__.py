@@ -177,7 +177,7 @@ DIFFERENCES = {
     "core": "the processor is {}, not {}",
     "results": "the results folder is {}, not {}",
     "python": "the Python is {}, not {}",
-    "code": "what boots it of the harness, or the machine's packages, are no longer the same",
+    "code": "the harness's boot code or the machine's packages have changed",
 }
 """Why a run cannot use a lab with other terms than it needs, as the end of a sentence about the lab."""
 
@@ -189,7 +189,7 @@ def why_not(has: LabTerms, needs: LabTerms) -> str | None:
             return words.format(lab_state, wanted)
     if has.storage_bytes < needs.storage_bytes:
         room, wanted_room = format_size(has.storage_bytes), format_size(needs.storage_bytes)
-        return f"the memory is for {room} of storage, not for {wanted_room}"
+        return f"it has memory for {room} of storage, not for {wanted_room}"
     return None
 
 
@@ -213,7 +213,8 @@ def ask(state: Path, *, is_waiting: bool = True) -> LabState | None:
                 lab_state = msgspec.json.decode(text, type=LabState)
             except msgspec.DecodeError as error:
                 raise TestbedError(
-                    "the persistent lab is of another version of the harness", hint="end it: harness lab stop"
+                    "the persistent lab belongs to another version of the harness",
+                    hint="stop it: harness lab stop",
                 ) from error
             report = Exchange(Path(lab_state.exchange)).read(WorkerReport)
             is_ready = lab_state.loaded == wanted and report is not None and report.number == lab_state.runs
@@ -222,7 +223,8 @@ def ask(state: Path, *, is_waiting: bool = True) -> LabState | None:
         time.sleep(POLL_S)
     if is_up(state):
         raise TestbedError(
-            f"the persistent lab was not ready within {READY_DEADLINE_S:g} s", hint="end it: harness lab stop"
+            f"the persistent lab was not ready within {READY_DEADLINE_S:g} s",
+            hint="stop it: harness lab stop",
         )
     return None
 
@@ -245,7 +247,7 @@ def start(state: Path, wanted: LabTerms, idle_s: float = IDLE_S) -> LabState:
             time.sleep(POLL_S)
         said = runner.tail(log)
         raise TestbedError(
-            f"expected the lab to come up, but {said or 'it did not within the deadline'}",
+            f"expected the lab to start, but {said or 'it was not ready in time'}",
             hint="`harness doctor` says what the lab needs",
         )
     except BaseException:
@@ -271,7 +273,9 @@ def stop(state: Path) -> bool:
                 tidy(state)
                 return True
             time.sleep(POLL_S)
-    raise TestbedError("expected the lab to end, but its daemon goes on", hint=f"see {state / LOCK}")
+    raise TestbedError(
+        "the lab did not stop: its daemon is still running", hint=f"its process is in {state / LOCK}"
+    )
 
 
 def tidy(state: Path) -> tuple[list[str], list[str]]:

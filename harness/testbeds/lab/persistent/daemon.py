@@ -129,7 +129,7 @@ class LabDaemon:
                     if order is None:
                         raise _KernelSpoilt("it ended")
                     self._tell_last_words(booted, order.folder)
-                    raise _KernelSpoilt(f"it ended in the run {order.folder}")
+                    raise _KernelSpoilt(f"it ended during the run {order.folder}")
                 elif order is not None:
                     if not is_used:
                         raise _KernelSpoilt(f"the run {order.folder} was given up")
@@ -160,7 +160,7 @@ class LabDaemon:
         end = time.monotonic() + BOOT_DEADLINE_S
         while exchange.read(WorkerReport) is None:
             if booted.process.poll() is not None or time.monotonic() > end:
-                raise TestbedError(f"the lab did not come up: {booted.last_words()}")
+                raise TestbedError(f"the lab did not start: {booted.last_words()}")
             time.sleep(POLL_S)
 
     def _note(self, order: WorkerOrder, report: WorkerReport) -> None:

@@ -1,4 +1,4 @@
-"""What each kind of resource declares about itself: what it may leave, and which kernel messages concern it.
+"""What each kind of resource may leave behind, and which kernel messages concern it.
 
 Each module that brings something up has its own ``LEAVES``, ``TROUBLES``, and ``MODULES`` (the kernel modules
 that it needs, each in modprobe(8)'s words: a name and perhaps parameters). There is no central list.

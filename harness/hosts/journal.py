@@ -1,4 +1,4 @@
-"""The journal: written down before it is done, crossed out once it is undone.
+"""The journal: each resource is written down before it is set up and crossed out once it is removed.
 
 Whatever the harness brings up outside its own processes is a *resource*: a small frozen struct that knows how
 to acquire itself on a host, and what would undo that (``hosts.undo``). ``Journal.hold`` is the only way to

@@ -1,4 +1,4 @@
-"""Doing something within a network namespace of this kernel, without a program such as nsenter(1).
+"""Runs code within a network namespace of this kernel, without a program such as nsenter(1).
 
 A thread of its own enters the namespace (setns(2) concerns the calling thread alone), acts, and returns. A
 program that it starts there stays there, and /proc/thread-self shows it the namespace's files (proc(5)). In

@@ -1,4 +1,4 @@
-"""Hosts that are other machines (or this one, as root): an agent there does what a ``Host`` is asked.
+"""Hosts that are other machines (or this one, as root): an agent there carries out a ``Host``'s operations.
 
 The agent (``programs/agent.py``) is sent through the connection, and nothing is installed. The connection is
 the system's OpenSSH, so the user's configuration, keys, agent, known hosts and jump hosts count. One channel

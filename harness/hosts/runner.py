@@ -1,4 +1,4 @@
-"""The one place that starts programs: argument lists only, C.UTF-8, standard input never the terminal."""
+"""The only module that starts programs: argument lists only, C.UTF-8, standard input never the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the harness keeps what must outlive a killed run: the lock with its owner, and the journals.
+"""Files that must survive a killed run: the lock with its owner, and the journals.
 
 Each user has one folder on a file system that a reboot empties, and one on a disk for what survives a reboot.
 """

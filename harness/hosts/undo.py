@@ -1,5 +1,4 @@
-"""How what was brought up is taken down: as data, so that it can be written down, sent, and carried out by
-others.
+"""Undo operations as data, so that they can be stored, sent, and carried out by another process.
 
 A host that is cut off has no harness to ask. So a resource says beforehand what would undo it. The host
 itself, or a later run, can carry that out without knowing what it is for.

@@ -1,4 +1,4 @@
-"""The far end of a path of which nothing is known but its portal."""
+"""The far end of a path to a black-box target: only its portal is known."""
 
 from __future__ import annotations
 

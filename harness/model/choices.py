@@ -1,4 +1,4 @@
-"""Words that a user chooses from."""
+"""Enumerations that a user chooses from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The few kinds of errors that a user can meet. Each message is one sentence and ends with what to try."""
+"""The errors that a user can meet. Each message is one sentence and ends with what to try."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class TestbedError(HarnessError):
 
 
 class HostLost(HarnessError):
-    """The connection to a host is gone; it undoes by itself what was brought up there."""
+    """The connection to a host is gone; its agent undoes the run there itself."""
 
     exit_code = 1
 

@@ -1,4 +1,4 @@
-"""Text in lines of a terminal's width."""
+"""Text wrapped to the terminal's width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is added to a room by a module of its own, which nobody has to enter in a list."""
+"""Extensions: a module added to a package is found without being entered in a list."""
 
 from __future__ import annotations
 

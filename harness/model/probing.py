@@ -397,7 +397,7 @@ _FLOOD = (
     Shown("packets_per_s", "packets|per s", "packets_per_s", 0, (View.PPS,)),
     Shown("counted_per_s", "counted|per s", "counted_per_s", 0, (View.PPS,)),
 )
-"""Of both kinds of floods; one that nobody answers has no replies."""
+"""For both kinds of floods; an unanswered one has no replies."""
 
 
 class PacketRate(ProbeKind, frozen=True, kw_only=True, tag="packet-rate"):

@@ -1,6 +1,7 @@
-"""Protections that are no ESP proposals of ``ipsec/``: names, places in a stack, what they add to packets.
+"""Protections other than the ESP proposals of ``ipsec/``: names, places in a stack, bytes they add to
+packets.
 
-That is all that who reads results has to know of one. Who brings it up has the rest, in ``protection/``.
+Readers of results need only this; the code that sets one up is in ``protection/``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What reads alone tell of an unknown volume: whether a disk answers them, or the target's memory."""
+"""What reads reveal about an unknown volume: whether its disk answers them or the target's memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Private folders for as long as something lasts, and those that killed commands left."""
+"""Private temporary folders, and the removal of those that killed commands left."""
 
 from __future__ import annotations
 

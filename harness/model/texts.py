@@ -1,4 +1,5 @@
-"""The kinds of text: types for what is read, so that no text of a file becomes what it was not meant to be.
+"""The kinds of text: types for what is read, so that a file's text cannot be misused as a path, an argument
+or markup.
 
 A field whose text becomes a path, a program, an argument or a name has that kind, and msgspec refuses a file
 with any other text there, before anything is done with it. A text that is only shown is ``Prose``. Each kind

@@ -1,4 +1,4 @@
-"""Records that cannot be read: each costs itself alone, and is named.
+"""Records that cannot be read: each is reported by name, and all others are still read.
 
 A command notes them, goes on with the others, and names them at its end, with status 1. Where nobody notes
 them, the first one is an error.

@@ -1,1 +1,1 @@
-"""What is between the ends: links of every kind, with and without hops."""
+"""The links between initiator and target, of every kind, with and without hops."""

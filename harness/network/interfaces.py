@@ -1,4 +1,5 @@
-"""Real links: the user's interfaces, found and used as they are. Nothing is taken up or down or renumbered.
+"""Real links: the user's interfaces, found and used as they are. No interface is brought up or down, no
+address changed.
 
 Where a host has several interfaces in one network, the kernel would answer for any address on any of them and
 send by whichever route comes first. While a link is up, two things keep the traffic between its two addresses
@@ -193,7 +194,7 @@ def read_interfaces(host: Host) -> list[Interface]:
 
 
 def way(host: Host, address: str, *words: str) -> tuple[str, str] | None:
-    """By which interface a host sends to an address now, and from which address; None if it cannot.
+    """The interface and source address that a host would use for an address now; None if it has no route.
 
     ``words`` are further ones for ``ip route get``.
     """
@@ -442,7 +443,7 @@ def towards(host: Host, address: str) -> str:
 
 
 def to_portal(initiator: Host, profile: LinkProfile, *, index: int, port: int) -> LinkPath:
-    """The way to a portal of which only this end is seen, through the interface that ``profile`` names.
+    """The path to a portal of which only this end is visible, through the interface that ``profile`` names.
 
     Nothing is changed for it. UsageError if there is no such interface, RequirementError if it is not up or
     leads nowhere.

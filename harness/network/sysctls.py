@@ -1,4 +1,4 @@
-"""Settings of a kernel below /proc/sys that have another value for a while (sysctl(8))."""
+"""Temporary changes of a kernel's settings in /proc/sys (sysctl(8))."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is watched during a measurement, and the facts about the hosts that are measured."""
+"""What is observed during a measurement, and the facts about the hosts."""

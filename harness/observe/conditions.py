@@ -1,4 +1,4 @@
-"""Causes of odd figures: a clock or a governor that changed during the measurement, a saturated processor.
+"""Causes of odd figures: the clock or governor changed during the measurement, or a processor was saturated.
 
 None of them makes a figure wrong: fio measures by a clock that nobody sets.
 """

@@ -19,7 +19,7 @@ TOOLS: dict[str, list[str]] = {
     "iproute2": ["ip", "-V"],
     "tcpdump": ["tcpdump", "--version"],
 }
-"""The command that tells the version of each; transports have more (``storage.transports.VERSIONS``)."""
+"""The command that prints the version of each; transports have more (``storage.transports.VERSIONS``)."""
 
 FILES: dict[str, str] = {
     "kernel": "/proc/version",

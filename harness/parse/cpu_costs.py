@@ -1,5 +1,5 @@
-"""CPU cost files (``profiles/cpu-costs/*.toml``): read with suspicion, and written so that two can be
-compared by diff(1)."""
+"""CPU cost files (``profiles/cpu-costs/*.toml``): checked when read, and written so that diff(1) can compare
+two of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEAD = """\
 
 
 def load_cpu_costs(name: str, folders: Sequence[Path] | None = None) -> CpuCosts:
-    """The list of that name, or of a file ``NAME.toml``. UsageError if it is unknown or wrong."""
+    """The CPU cost file of that name, or at a path ``NAME.toml``. UsageError if it is unknown or wrong."""
     if folders is None:
         folders = profiles.search_folders(*profiles.FOLDERS[KIND])
     path = Path(name) if name.endswith(".toml") else profiles.find(KIND, name, folders, known=())

@@ -28,7 +28,7 @@ def load_disk(name: str, folders: Sequence[Path] | None = None) -> DiskProfile:
 
 
 def check(profile: DiskProfile, refuse: profiles.Refuse) -> None:
-    """Raise what ``refuse`` makes of the first figure that no disk can have."""
+    """Raise ``refuse``'s error for the first figure that no disk can have."""
     if profile.flash is not None and profile.moving is not None:
         raise refuse("moving", "expected flash or moving parts, found both", "remove one")
     for table in ("flash", "moving"):

@@ -1,4 +1,4 @@
-"""JSON of a measuring tool within anything that a pipe, a terminal or an editor put around and into it."""
+"""A measuring tool's JSON, with whatever a pipe, a terminal or an editor put around it and into it."""
 
 from __future__ import annotations
 

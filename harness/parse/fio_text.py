@@ -1,4 +1,4 @@
-"""What fio prints for people (``--output-format=normal``), from 2.0 to 3.4x.
+"""fio's text output (``--output-format=normal``), from 2.0 to 3.4x.
 
 After ``show_thread_status_normal()`` in its stat.c, and ``add_job()`` in its init.c, which prints a line with
 some options of each job. Runtimes and counts of I/Os are whole, so bytes are exact where all blocks have

@@ -1,4 +1,4 @@
-"""What a test by iperf2 or iperf3 comes down to, and the checks on its figures, whichever form they had.
+"""The result of an iperf2 or iperf3 test, and the checks on its figures, from JSON or text.
 
 ``parse.iperf3`` reads JSON, ``parse.iperf_text`` what either prints for people.
 """

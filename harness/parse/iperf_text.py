@@ -1,4 +1,4 @@
-"""What iperf2 and iperf3 print for people: the totals of one test, by its client.
+"""The text output of iperf2 and iperf3: the totals of one test, as its client prints them.
 
 Both count bytes in powers of 1024 (``MBytes``) and rates in powers of 1000 (``Mbits/sec``), except for rates
 in bytes (``-f M``: ``MBytes/sec``), and print three digits of each. Any number of blanks may separate two

@@ -1,4 +1,4 @@
-"""fio job files: the user's, read with suspicion, and one written for each cell.
+"""fio job files: the user's, checked strictly, and one written for each cell.
 
 A job file can name any device and run any command. So only options from a list are accepted that can do no
 more than shape I/O on the device that the harness chooses. What only names other files, orders jobs or writes
@@ -99,7 +99,7 @@ _OF_SIZE = {"filesize", "nrfiles"}
 """Left out, but a job with one file and no ``size`` has the file's."""
 
 _LIKE = {"windowsaio": "libaio", "solarisaio": "libaio", "mmap": "psync", "splice": "psync"}
-"""What takes the place of engines that need another system, or files."""
+"""Replacements for engines that need another system, or files."""
 
 _REFUSED = _by_option(
     {
@@ -144,10 +144,10 @@ _FILLED = {"zero_buffers", "buffer_pattern", "refill_buffers", "buffer_compress_
 """With one of these fio's buffers are filled as the harness has them filled."""
 
 _Became = Callable[[str, str], None]
-"""Takes what a job file has, and what became of it."""
+"""Called with an option of a job file, and what was done with it."""
 
 _Measurable = Callable[[Job], object]
-"""Raises UsageError for a job that cannot be measured: for one, the storage has no room for it."""
+"""Raises UsageError for a job that cannot be measured, for example because it does not fit on the storage."""
 
 _Check = Callable[[str], str | None]
 """Takes an option's value; returns what was expected instead, or None if the value is valid."""
@@ -293,7 +293,7 @@ def load_jobs(
 
 
 def about(jobs: Sequence[Job], fate_of: Callable[[Job], str | None]) -> Iterator[str]:
-    """What is said of jobs, each sentence once, with the names of those of which it is true."""
+    """Notes on jobs, each sentence once, with the names of the jobs that it applies to."""
     found: dict[str, list[str]] = {}
     for job in jobs:
         if fate := fate_of(job):
@@ -302,7 +302,7 @@ def about(jobs: Sequence[Job], fate_of: Callable[[Job], str | None]) -> Iterator
 
 
 def _other_default(job: Job) -> str | None:
-    """Where the harness sets what the file leaves to fio (``job_file``), and fio would not do the same."""
+    """What the harness sets (``job_file``) where the file leaves it to fio and fio's default differs."""
     options = dict(job.options)
     other = []
     if not _DIRECT & options.keys():
@@ -706,7 +706,8 @@ def job_file(
 
 
 def together(jobs: Sequence[str]) -> str:
-    """One job file of several (``job_file``), whose jobs fio begins at the same moment and reports apart."""
+    """One job file from several (``job_file``); fio starts its jobs at the same moment and reports each
+    separately."""
     # Else all of them would be one group, and have one report.
     return "".join(job.replace("]\n", "]\nnew_group\n", 1) for job in jobs)
 

@@ -260,11 +260,11 @@ def find(kind: str, name: str, folders: Sequence[Path], known: Sequence[str]) ->
 
 
 Refuse = Callable[[str, str, str], UsageError]
-"""Makes an error from a key, a message and a hint; the error also names the file."""
+"""Returns an error for a key, with a message and a hint; it also names the file."""
 
 
 def check_link(profile: LinkProfile, refuse: Refuse) -> None:
-    """Raise what ``refuse`` makes of the first figure that no link can have."""
+    """Raise ``refuse``'s error for the first figure that no link can have."""
     _check_ranges(profile, refuse)
     if profile.emulated is (profile.interface is not None):
         raise refuse(

@@ -1,4 +1,5 @@
-"""Figures that somebody else measured, and what was told of the machine: TOML of ten lines, any usual unit.
+"""Figures that somebody else measured, and what they reported of the machine: ten lines of TOML, any usual
+unit.
 
 All keys may be missing. A file has one figure, or several as ``[[figure]]``, which share the keys above.
 """
@@ -40,7 +41,7 @@ class ReportedLink(msgspec.Struct, frozen=True):
 
 
 class Reported(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure as told; times in seconds, sizes in bytes.
+    """One figure as reported; times in seconds, sizes in bytes.
 
     Loads are parts of one core (``busiest_core``; above 1 it is so many full ones) or of all (``processor``),
     at the end that sends or asks, and at the ``target``, which receives or serves. Other figures of the same
@@ -232,7 +233,7 @@ _READ: Mapping[Callable[[Any, str], Any], str] = {
     link: "link",
 }
 READ = {key: read for read, keys in _READ.items() for key in keys.split()}
-"""By key: how its value is read."""
+"""By key: how to read its value."""
 
 _ALSO = {
     "throughput": "speed rate bandwidth bw goodput result measured figure",
@@ -284,7 +285,7 @@ _UNITS = {"percent": "%", "bytes": ""} | {
     unit.lower().replace("/", "_"): unit
     for unit in ["Mbit/s", "Gbit/s", "MB/s", "MiB/s", "GB/s", "GiB/s", "ms", "us", "s"]
 }
-"""What keys of tables end in, as in ``round_trip_ms``: their units."""
+"""Units as suffixes of keys, as in ``round_trip_ms``."""
 
 
 def entry(key: str, value: object) -> tuple[str, Any]:

@@ -1,1 +1,1 @@
-"""From what a user types to a plan: nothing is measured here, and nothing brought up."""
+"""Turns what a user types into a plan. Nothing is measured or set up here."""

@@ -1,4 +1,4 @@
-"""The axes of workloads: how many I/Os at once, how large, by how many jobs. Any profile, at other points.
+"""The axes of workloads: queue depth, block size and number of jobs, for any profile.
 
 A job of the profile is measured at each combination of what was typed, as a workload of its own, whose name
 and numbers (``model.Workload``) say which.
@@ -17,8 +17,8 @@ from harness.model.units import check_name, parse_size, shown
 from harness.parse import jobfile
 
 DEEP_ENGINE = "libaio"
-"""What takes the place of an engine that does one I/O at a time: at each depth, or depths would differ by
-their engine as well."""
+"""Replaces engines that do one I/O at a time, at every depth, so that depths do not differ by engine as
+well."""
 
 
 def varied(

@@ -1,5 +1,5 @@
-"""From ``harness cpu-cost`` to a plan, a small ordinary run whose cells differ in one thing each; and from
-``harness predict`` to the cells of a matrix that nobody measures."""
+"""Plans for ``harness cpu-cost``, a small ordinary run whose cells differ in one thing each, and the cells of
+a matrix that ``harness predict`` calculates without measuring."""
 
 from __future__ import annotations
 

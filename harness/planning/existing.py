@@ -1,4 +1,4 @@
-"""What a run measures that is there already: a LUN behind a portal, or a volume that is attached."""
+"""Existing storage that a run measures: a LUN behind a portal, or a volume that is already attached."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class Existing:
 
 
 def find(request: RunRequest, jobs: tuple[Job, ...], notes: list[str]) -> Existing:
-    """What a request names that is there. UsageError for what cannot be had there, DeviceRefused if the guard
-    lets nobody write there."""
+    """The existing storage that a request names. UsageError for what is not possible there, DeviceRefused if
+    the guard forbids writing to it."""
     request, swanctl = _with_connection(request)
     if request.volume is not None:
         return _attached(request, jobs, notes)

@@ -1,4 +1,4 @@
-"""From a stored run and what was forecast of its cells to plans that try it.
+"""Plans that test the forecasts of a stored run's cells.
 
 A plan has each of these cells with its change and without, so that both are measured in turns.
 """
@@ -25,7 +25,7 @@ from harness.results.planned import default_file
 
 
 def make_plans(plan: Plan, cells: Sequence[Explained]) -> list[Plan]:
-    """The plans that try what was forecast of these cells of a run; none for what cannot be made there.
+    """The plans that test the forecasts of these cells of a run; none for what cannot be set up there.
 
     A disk cannot change between two cells, so its changes have a plan of their own. UsageError as for any
     plan.

@@ -1,4 +1,4 @@
-"""From ``harness knee --p99 2ms`` to a plan of trials at loads of a grid, of which a run makes some."""
+"""The plan for ``harness knee --p99 2ms``: trials at the loads of a grid, of which a run makes some."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from harness.results import rules
 from harness.results.knee import FIGURES, RATIO, TRIALS
 
 EXCEEDING = 800
-"""So many requests of a full trial are above the percentile: next to a knee they come in groups."""
+"""The number of requests above the percentile in a full trial: near a knee they come in groups."""
 
 FEWEST = 80_000
 LEAST_S, MOST_S = 0.1, 30.0
 
 IN_FLIGHT = 1024
-"""The most; a queue of more has missed any goal."""
+"""The largest number: a longer queue has missed any goal."""
 
 _KEPT = "direct buffered size rwmixread"
 _LEFT_OUT = """
@@ -32,7 +32,7 @@ _LEFT_OUT = """
     rate_iops_min rate_process thinktime norandommap randrepeat refill_buffers scramble_buffers invalidate
     thread mem disk_util"""
 KEPT, LEFT_OUT = frozenset(_KEPT.split()), frozenset(_LEFT_OUT.split())
-"""Options that a load takes the place of, or that change nothing here. All others are refused."""
+"""Options that a load replaces, or that change nothing here. All others are refused."""
 
 
 WITH_LOADS = {

@@ -1,4 +1,5 @@
-"""From what the user typed to a ``Plan``: everything is looked up and checked before anything is touched."""
+"""Turns what the user typed into a ``Plan``: everything is looked up and checked before anything is
+touched."""
 
 from __future__ import annotations
 

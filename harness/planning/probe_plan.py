@@ -1,4 +1,4 @@
-"""From what the user typed to a ``Plan`` of probes: names and files of probes, and the paths to probe."""
+"""Turns what the user typed into a ``Plan`` of probes: names and files of probes, and the paths to probe."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Virtual time with simulated CPU costs: from a CPU cost file to what the lab's own kernel lets time pass
-for.
+"""Virtual time with simulated CPU costs: turns a CPU cost file into the time that the lab's own kernel charges
+for each operation.
 
 Figures of such a run are predicted. ``explain.predicted`` says the same in closed form, from the same CPU
 costs.
@@ -33,8 +33,8 @@ LONG_BYTES = 1 << 20
 
 
 def charged(plan: Plan, found: CpuCosts) -> Plan:
-    """The plan with these CPU costs. UsageError if the kernel has no place for what it does, or the list no
-    CPU cost."""
+    """The plan with these CPU costs. UsageError if the kernel cannot charge something that it does, or the
+    file has no cost for it."""
     digest = hashlib.sha256(msgspec.json.encode([(p.at, p.operation, p.ns) for p in found.costs]))
     setting = msgspec.structs.replace(plan.setting, predicted_from=f"{found.name} {digest.hexdigest()[:6]}")
     plan = msgspec.structs.replace(plan, setting=setting)
@@ -64,7 +64,7 @@ def _costs_of(plan: Plan, column: Column, at: WhichEnd, of: CpuCosts, job: Job) 
     _require(plan, column, at, of.name, known)
 
     def ns(part: str | None, per: Per, direction: str = "") -> float:
-        # Where a list has CPU costs of one direction alone they stand for both, as in ``explain.predicted``.
+        # If a file has CPU costs for one direction only, they are used for both, as in ``explain.predicted``.
         for each in (direction, OTHER.get(direction, ""), ""):
             if (cost := known.get(Operation(part or "", per, each))) is not None:
                 return cost.ns
@@ -108,7 +108,7 @@ def _costs_of(plan: Plan, column: Column, at: WhichEnd, of: CpuCosts, job: Job) 
         "xmit_byte": byte + ciphers[Per.BYTE, "encrypt"],
         "rcv_packet": packet + ciphers[Per.PACKET, "decrypt"],
         "rcv_byte": byte + ciphers[Per.BYTE, "decrypt"],
-        # The kernel cuts up what is protected. Of the rest a CPU cost is of a super-packet, which virtual
+        # The kernel splits protected traffic. For the rest a CPU cost is per super-packet, which virtual
         # time, where each frame is sent by itself, has none of.
         "packet_bytes": 0.0 if column.protection else path.SUPER_PACKET_BYTES / 1000,
         "link_wake_up": share * shaped * ns(demand.EMULATED, Per.WAKE_UP),
@@ -135,7 +135,7 @@ def _acks_per_byte(
 
 
 def _require(plan: Plan, column: Column, at: WhichEnd, name: str, known: Mapping[Operation, CpuCost]) -> None:
-    """UsageError for the first thing that a column does and that has no CPU cost."""
+    """UsageError for the first operation of a column without a CPU cost."""
     if column.transport not in (None, *KERNEL_TARGETS):
         raise UsageError(
             f"expected --transport {' or '.join(KERNEL_TARGETS)} with --cpu-costs, found {column.transport}: "

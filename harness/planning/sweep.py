@@ -1,4 +1,4 @@
-"""From ``harness sweep --over depth=1..64`` to a plan with a grid, of which a run measures a part."""
+"""The plan for ``harness sweep --over depth=1..64``: a grid of which a run measures a part."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RATIOS = {"depth": math.sqrt(2), "jobs": math.sqrt(2)}
 
 
 OF_RUNS = {"confidence": "--confidence", "repeats": "--repeats", "max_repeats": "--max-repeats"}
-"""Options that say in another way how often a point is measured; a sweep refuses them."""
+"""Options that set in another way how often a point is measured; a sweep refuses them."""
 
 
 class SweepRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):

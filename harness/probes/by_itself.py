@@ -1,4 +1,4 @@
-"""Single operations of a machine, timed by themselves: system calls, wake-ups, copies, TCP, ciphers.
+"""Single operations of a machine, each timed alone: system calls, wake-ups, copies, TCP, ciphers.
 
 No root is needed there, and nothing is left behind: the programs come through ssh(1)'s standard input.
 """

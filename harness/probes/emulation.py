@@ -1,4 +1,4 @@
-"""What the emulation of a link adds to a round trip: time that is the lab's own, and no real link's.
+"""Time that the emulation of a link adds to a round trip, and that a real link would not.
 
 This process holds both ends of a TCP connection over the bare link, one in each namespace, and sends what an
 iSCSI command that reads 4 KiB sends: 48 bytes there, 48 and 4096 back (RFC 7143, section 11). The time of the

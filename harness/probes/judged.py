@@ -22,7 +22,7 @@ from harness.results.probe_records import ProbeRecord
 from harness.results.store import set_aside
 
 MEASURES: Mapping[type[Probe], Callable[..., ProbeOutcome]] = dict(offered(probes.__name__))
-"""How each kind of probe is measured, as the modules of this room say."""
+"""How each kind of probe is measured, as the modules of this package declare."""
 
 
 def blank(plan: Plan, column: Column, probe: Probe, *, repeat: int = 1, order: int = 0) -> ProbeRecord:

@@ -35,7 +35,7 @@ LIMITS: dict[Family, tuple[str, ...]] = {
 }
 
 GROWTH = 1.05
-"""One more process must bring at least this factor for the sum to count as still growing."""
+"""The sum counts as still growing if one more process raises it by at least this factor."""
 
 GRACE_S = 15.0
 S_NS = 1_000_000_000

@@ -1,1 +1,1 @@
-"""Protection: what keeps a path's bytes from being read on the way, and the proof of what was on the wire."""
+"""Protection: encryption of a path, and the proof of what was on the wire."""

@@ -1,9 +1,9 @@
 """The cleartext canary, a positive control: once for each column it shows that cleartext is detected, and
 that it is stopped.
 
-Each end tries to connect like the portal's traffic does. Without a fail-closed policy, both captures must see
-the attempt in clear. Behind the fail-closed policy, the kernel's policies must refuse and count the attempt,
-and the captures must not see it. The same captures then prove the column's cells.
+Each end tries to connect like the portal's traffic does. Before the fail-closed policy is set, both captures
+must see the attempt in clear. With the policy, the kernel must refuse and count the attempt, and the captures
+must not see it. The same captures then prove the column's cells.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def show(captures: Capture, listeners: XfrmListeners, what: int = TRY_CONNECT) -
 
 
 def stop(captures: Capture, listeners: XfrmListeners) -> tuple[int | None, int | None]:
-    """Make the fail-closed policy stop the same; returns what each end counted. CommandFailed if it does
-    not."""
+    """Show that the fail-closed policy stops the same attempts; returns what each end counted. CommandFailed
+    if it does not."""
     attempts = listeners.try_connect()
     near, far = attempts
     seen = captures.look()

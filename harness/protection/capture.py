@@ -1,4 +1,4 @@
-"""What was really on the link: tcpdump(8) at both ends, as long as a column is up.
+"""Captures of what was really on the link: tcpdump(8) at both ends, as long as a column is up.
 
 Each end captures what it sends, because in tunnel mode the kernel shows taps a received packet a second time,
 after decryption. Together the two captures see every frame once, as it left. Protected packets are sampled by

@@ -1,5 +1,5 @@
-"""A fail-closed policy for interfaces that protect: the portal's traffic leaves by such an interface, or not
-at all.
+"""Fail-closed policies for protecting interfaces: the portal's traffic leaves by such an interface, or not at
+all.
 
 It consists of xfrm policies without any IPsec. Every kernel that supports IPsec has them, they need no
 package, and the kernel counts what they stop (XfrmOutPolBlock in /proc/net/xfrm_stat). A policy may name the
@@ -86,7 +86,7 @@ class AllowOutbound(InterfaceFailClosed, frozen=True):
     def _ends(self) -> tuple[str, ...]:
         if addresses.family_of(self.peer) == IPV4:
             return super()._ends
-        # Not the fail-closed policy's own selector, of which there can be only one.
+        # Not the selector of the fail-closed policy itself: a selector can have only one policy.
         return ("src", addresses.link_of(self.peer), "dst", addresses.alone(self.peer))
 
 
@@ -125,7 +125,7 @@ class AllowInbound(InterfaceFailClosed, frozen=True):
 
 
 class Connections(msgspec.Struct, frozen=True):
-    """What one end may still have of the portal's connections when its fail-closed policy is taken down.
+    """Connections to the portal that one end may still have when its fail-closed policy is removed.
 
     A session that ends while nothing gets through leaves data that was not acknowledged, and TCP would send
     it again for minutes, then in clear. So the kernel is told to drop the connections (ss(8), ``--kill``).
@@ -159,7 +159,7 @@ class Connections(msgspec.Struct, frozen=True):
 
 
 def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
-    """What a host still has of fail-closed policies and passages to the ends of these paths."""
+    """Fail-closed policies, and exceptions to them, that a host still has for the ends of these paths."""
     ends = {
         addresses.alone(address)
         for path in paths

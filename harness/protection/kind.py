@@ -59,7 +59,7 @@ class ProtectionDriver(Protocol):
         ...
 
     def protect(self, underlay: Underlay, /) -> contextlib.AbstractContextManager[Layer]:
-        """Protect a path between fail-closed policies, which stand. CommandFailed if what was asked for does
+        """Protect a path whose fail-closed policies are in force. CommandFailed if what was asked for does
         not hold."""
         ...
 

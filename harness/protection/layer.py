@@ -1,4 +1,4 @@
-"""What every kind of protection says of itself to those who capture, prove and explain: one layer of a path.
+"""One layer of a path: what every kind of protection reports to the modules that capture, prove and explain.
 
 A layer stands between two paths: the one ``below``, whose frames it makes, and the one ``within``, which it
 protects. IPsec keeps the path that it is given; a protection that is an interface of its own makes another.

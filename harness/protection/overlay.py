@@ -1,9 +1,9 @@
-"""What WireGuard and MACsec have in common: an interface over a link, with addresses of its own.
+"""What WireGuard and MACsec share: an interface over a link, with its own addresses.
 
 A path that is protected so has its portal at the address of that interface. The link below keeps its
 addresses, which carry the protected packets and nothing of the portal's. At both ends a *fail-closed policy*
-stands before the interface is made and after it is gone (``protection.fail_closed``), for the addresses above
-and those below.
+is in force before the interface is made and after it is gone (``protection.fail_closed``), for the addresses
+above and those below.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Pre-existing protection: what protects the way from a host to an address, from this end alone. Nothing is
-changed.
+"""Pre-existing protection: what protects the path from a host to an address, as seen from this end. Nothing
+is changed.
 
 The way is followed from the portal's own packets outwards, as the kernel sends them: the route to an address,
 the policies of IPsec for it, the kind of the interface; then the same for what that protection sends.
@@ -30,7 +30,7 @@ OVER = ("vlan", "macvlan", "macvtap", "ipvlan")
 
 @dataclass(frozen=True, kw_only=True)
 class FoundStep:
-    """A protection on the way to an address: ``leg`` is what it protects, ``below`` what it sends, None if
+    """A protection on the path to an address: ``leg`` is what it protects, ``below`` what it sends, None if
     nothing is known of that."""
 
     found: Found
@@ -64,7 +64,7 @@ class FoundStep:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundProtection:
-    """The way to an address: its protections, the outermost first, and what was seen that protects
+    """The path to an address: its protections, the outermost first, and what was seen that protects
     nothing."""
 
     leg: Leg

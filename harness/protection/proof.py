@@ -1,4 +1,5 @@
-"""Proof that a cell's bytes took the path its column names: counters of its ends, and the captures.
+"""Proof that a cell's bytes took the path that its column names, from the counters of both ends and the
+captures.
 
 Each layer of protection is proved by itself, on the path below it. The proof is closed: whatever an interface
 carried must be the layer's, by the kernel's own count of what it protected, or a frame that the captures have
@@ -185,7 +186,7 @@ class EndChange:
     fragments_sent: int
     fragments_received: int
     due: Due
-    """The packets that its capture must have of what it sent."""
+    """The number of packets that the capture of its transmissions must have."""
     segments: tuple[Segments | None, Segments | None]
     faults: tuple[str, ...]
     went_back: tuple[str, ...]

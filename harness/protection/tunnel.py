@@ -1,4 +1,5 @@
-"""Tunnels of programs in user space, as found: which program encrypts is known, but nobody counts what.
+"""Pre-existing tunnels of user-space programs: the encrypting program is known, but nothing counts what it
+encrypts.
 
 The kernel shows a device of TUN/TAP and tells whose it is (Documentation/networking/tuntap.rst). Where its
 packets go only the program knows, so what is watched below is the interface of the default route. The proof

@@ -104,7 +104,7 @@ class WireGuardFrames(layer.Frames):
 # As a kind of protection
 
 UNNUMBERED = 4
-"""So many packets of a cell may be none that carry packets: a handshake each way as it begins and ends."""
+"""This many packets of a cell may be handshakes, one each way as it begins and ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +150,7 @@ class WireGuardDriver(Overlay):
 
     @staticmethod
     def due(before: Tally, after: Tally, one_in: int) -> Due:
-        """The kernel does not tell its counters, so as many samples as there have to be among so many
+        """The kernel does not export its packet counters, so the samples due are derived from the number of
         packets."""
         packets = before.out.grown(after.out).packets
         return Due(count=max(0, (packets - UNNUMBERED) // one_in - 1))

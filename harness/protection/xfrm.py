@@ -1,6 +1,6 @@
 """The kernel's policies for a portal's traffic (ip-xfrm(8)): what must not pass in clear, and what may.
 
-Every protection has them, IPsec or not: a fail-closed policy is a policy that blocks, without any IPsec.
+Every protection has them, IPsec or not: a fail-closed policy blocks, and needs no IPsec.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ FAIL_CLOSED_PRIORITY = 20_000
 """After the path's own policies, and before others': what those protected would count as the path's."""
 
 MODULES = ("xfrm_user",)
-"""What every protection takes: its fail-closed policies are policies."""
+"""Every protection needs it, because fail-closed policies are xfrm policies."""
 
 PORTS_COVERED = 4
 """On a path that others share, policies cover the portal's port and the three that follow, which nobody uses.
-The kernel keeps one policy for a selector, and the fail-closed policy has that of the port itself."""
+The kernel keeps one policy per selector, and the port itself is the fail-closed policy's selector."""
 
 TCP = "6"
 """The protocol, for ip(8) and charon. Its name would need /etc/protocols: netbase, which may be missing."""

@@ -1,5 +1,5 @@
-"""Xfrm listeners at both ends of a protected path: what ESP carried by the kernel's counters, and what is
-blocked.
+"""Xfrm listeners at both ends of a protected path: what ESP carried and what was blocked, by the kernel's
+counters.
 
 Each is a program on its host (``programs/xfrm_listener.py``) that lives as long as the path and starts no
 process when it is asked. A security association that a rekey replaces (RFC 7296, section 1.3.3) takes its
@@ -123,7 +123,7 @@ def received(states: Iterable[SaCounters], destination: str) -> Carried:
 
 
 REPORT, TRY_CONNECT, CONVERSE = signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG
-"""What an xfrm listener is asked for."""
+"""A request to an xfrm listener."""
 
 
 @dataclass(kw_only=True)

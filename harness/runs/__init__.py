@@ -1,1 +1,1 @@
-"""What carries a plan out: the composers, and what makes and judges one measurement."""
+"""Carries out a plan: the composers, and the code that makes and judges one measurement."""

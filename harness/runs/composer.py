@@ -1,4 +1,4 @@
-"""What both composers do: they bring up the columns of a plan, watch its hosts, and make probes."""
+"""Shared by both composers: bringing up the columns of a plan, watching its hosts, making probes."""
 
 from __future__ import annotations
 

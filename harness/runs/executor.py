@@ -1,4 +1,4 @@
-"""The part of a run that is inside a testbed, as root, in its own mount namespace: ``python -m
+"""The executor of a run inside a testbed, as root, in its own mount namespace: ``python -m
 harness.runs.executor``.
 
 The lab and the machine's own kernel run the same code here. Its mounts are private to this process and vanish

@@ -1,4 +1,4 @@
-"""fio as it starts soonest in the lab.
+"""The fastest start of fio in the lab.
 
 There it finds stubs in place of libraries that its jobs cannot need (``testbeds/lab/boot/stubs.py``). A
 library in front of its own lets it wait a tenth of a second less before its jobs begin and after they end,

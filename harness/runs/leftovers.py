@@ -1,4 +1,4 @@
-"""After everything was taken down: is anything of the run still there?
+"""Checks, after everything was taken down, whether anything of the run is left.
 
 This checks that everything that claims to be undone really is.
 """

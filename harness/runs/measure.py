@@ -1,4 +1,4 @@
-"""One measurement: fio, with the evidence of where its bytes went read before and after it."""
+"""One measurement: fio, with counters and captures read before and after it to prove where its bytes went."""
 
 from __future__ import annotations
 
@@ -152,8 +152,8 @@ def over_lanes(
 
 
 class _Watched:
-    """What a connected LUN carries during a measurement: its captures, counters and, on the air, frames and
-    states of the association, which go to the file ``log``. ``stack`` ends when nothing more is to be
+    """What is read of a connected LUN during a measurement: its captures, counters and, on the air, frames
+    and states of the association, which go to the file ``log``. ``stack`` ends when nothing more is to be
     seen."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Waiting for other programs to calm down, before what they disturbed is measured again."""
+"""Waits until the machine is idle before disturbed cells are measured again."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from harness.observe.interference import Watch
 from harness.results.events import Emit, Phase
 
 PATIENCE_S = 60.0
-"""How long a run waits in all for other programs to calm down."""
+"""How long a run waits in all for the machine to become idle."""
 
 LOOK_S = 0.5
-"""How long one check takes whether they have calmed down."""
+"""How long one check for idleness takes."""
 
 
 class Patience:

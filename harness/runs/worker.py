@@ -24,7 +24,7 @@ from harness.testbeds.entry_points import JOURNAL, RESULTS, WORKER, command
 from harness.testbeds.lab.exchange import Exchange, Renewal, WorkerOrder, WorkerReport, run_console
 
 RENEWED = 75
-"""The exit status of a process that got a renewal in place of an order."""
+"""The exit status of a process that was told to reload instead of running something."""
 
 CLONE_NEWNS = 0x20000
 """Of unshare(2); Python has a function for it since 3.12."""

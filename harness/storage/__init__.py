@@ -1,1 +1,1 @@
-"""What is behind a target, and how it becomes a disk of the initiator's."""
+"""The storage behind a target, and how it becomes a disk of the initiator."""

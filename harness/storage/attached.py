@@ -1,5 +1,5 @@
-"""What is attached to the initiator already, whatever attached it, and LUNs of somebody else's: only read,
-or, with consent, overwritten in part; or a new file."""
+"""Volumes that are already attached to the initiator, and other people's LUNs: only read, or, with consent,
+partly overwritten; or a new file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CHAP's secrets for a target that is somebody else's (RFC 7143, section 12.1).
+"""CHAP secrets for a target that the harness did not set up (RFC 7143, section 12.1).
 
 They are in no plan, record, log or command line. Who starts a run's inside hands them over in its
 environment, which nobody but its user and root may read, and it takes them out of there at once.

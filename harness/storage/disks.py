@@ -1,5 +1,4 @@
-"""Modelled disks: profiles as data (``profiles/disks/*.toml``), made of memory that answers as late as they
-would.
+"""Modelled disks: profiles as data (``profiles/disks/*.toml``), memory that answers with a disk's latency.
 
 Without moving parts: the kernel's null_blk, where each command has a timer. With moving parts:
 ``programs/harddisk.py`` behind the kernel's nbd. Both keep virtual time, and both need the lab's own kernel.

@@ -1,4 +1,4 @@
-"""Requests to the small programs in a room's folder ``programs``, which run by themselves on a host: JSON on
+"""Requests to the small programs in a package's folder ``programs``, which run stand-alone on a host: JSON on
 their standard input, the answer on their standard output."""
 
 from __future__ import annotations

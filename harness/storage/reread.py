@@ -1,4 +1,4 @@
-"""What reads alone tell of a volume, and commands that need no disk (``programs/reread.py``)."""
+"""What reads reveal about a volume, and commands that need no disk (``programs/reread.py``)."""
 
 from __future__ import annotations
 

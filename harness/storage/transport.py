@@ -1,4 +1,4 @@
-"""What carries a target's storage to an initiator: the protocol that each transport implements.
+"""The interface that each transport implements to carry a target's storage to an initiator.
 
 A transport is a room next to this file, whose module ``transport`` offers it. Whoever measures, judges or
 explains knows this protocol alone.
@@ -251,7 +251,8 @@ class Shared(abc.ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Transport:
-    """One way to a target's storage, and all that others have to know of it. ``port`` is its standard's.
+    """One transport to a target's storage, and all that other modules need to know of it. ``port`` is its
+    IANA port.
 
     What its ends send is ``analysis.wire``'s, and what it needs of packages is in packages.txt, by its name.
     ``shared`` brings up what all columns share, for the length of a context.

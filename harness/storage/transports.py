@@ -1,4 +1,4 @@
-"""The transports that there are, by the names that users type."""
+"""All transports, by the names that users type."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Disks that no program of the initiator's machine may touch: those of somebody else from their first event
-on, the run's own while they are measured.
+"""Disks that no program of the initiator's machine may touch: other people's from their first event on, the
+run's own while they are measured.
 
 A disk that appears is looked at by udev(7) at once: arrays are assembled, which writes to each of their
 members, volume groups are activated, file systems are mounted. A rule that comes before all others makes

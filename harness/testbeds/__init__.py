@@ -1,1 +1,1 @@
-"""Where a run is carried out: the lab, this machine, or others; and what each needs for it."""
+"""Where a run takes place: the lab, this machine, or others; and what each needs."""

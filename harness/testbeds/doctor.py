@@ -273,7 +273,7 @@ def _host_finding(facts: MachineFacts) -> Finding:
 
 
 def machine_findings(taking_part: Sequence[Participant], asked: Asked = AS_BY_DEFAULT) -> Iterator[Finding]:
-    """Check everything that the machines need for what is asked for, and try what is there.
+    """Check everything that the machines need for the request, and try what they have.
 
     Each may be out of reach. What is tried is undone again.
     """

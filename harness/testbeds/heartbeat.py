@@ -1,4 +1,5 @@
-"""Virtual time: a sign from inside that it passes, for ``testbed``, which watches from outside."""
+"""A heartbeat from inside the guest shows ``testbed``, which watches from outside, that virtual time
+passes."""
 
 from __future__ import annotations
 

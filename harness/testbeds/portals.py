@@ -1,4 +1,4 @@
-"""What is behind a portal, before a run is planned: discovery, a login, and a look at the logical units.
+"""Looks behind a portal before a run is planned: discovery, a login, and the logical units.
 
 Nothing is written, and the session ends with the look.
 """
@@ -165,7 +165,7 @@ def require_unit(path: str, *, initiator: str, needed_bytes: int) -> None:
 
 
 def findings(asked: PortalAddress, **meant: Any) -> Iterator[Finding]:
-    """Whether a run finds its LUN there, and what protects the way, by ``look`` with the same words."""
+    """Whether a run finds its LUN there, and what protects the path, by ``look`` with the same arguments."""
     try:
         found = look(asked, **meant)
         portal = found.portal
@@ -211,8 +211,8 @@ def _has_ipsec(protection: FoundProtection) -> bool:
 def protections(
     initiator: str, links: Mapping[str, tuple[str, str]], port: int, *, swanctl: str = ""
 ) -> dict[str, FoundProtection]:
-    """What protects the way of each link to a portal, by the link's name; of each the portal's address, and
-    the interface of the initiator. With ``swanctl`` that connection of the user's does.
+    """The protections on each link's path to a portal, by the link's name, with the portal's address and the
+    initiator's interface. With ``swanctl`` it is that connection of the user's.
 
     RequirementError if that cannot be watched, or a link leads nowhere; CommandFailed if it cannot be read.
     """

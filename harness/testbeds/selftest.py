@@ -1,4 +1,4 @@
-"""Whether a machine can do its part in a run, tried on a small scale; all of it is undone again.
+"""Tries on a small scale whether a machine can do its part in a run, and undoes everything.
 
 A check finds what is missing (``harness.testbeds.requirements``). Only a trial finds what forbids it: an
 AppArmor profile, an iscsid that answers to somebody else, a kernel without an algorithm.
@@ -78,8 +78,8 @@ def _export(transport: Transport, journal: Journal, host: Host, tag: str, folder
 
 
 def _connect(transport: Transport, journal: Journal, host: Host, tag: str, folder: Path) -> str:
-    """Connect to a target on the machine itself, as a run does. If it cannot be one, to nobody, who has to be
-    missed."""
+    """Connect to a target on the machine itself, as a run does. If it cannot be one, to a port where nothing
+    listens, which has to be missed."""
     _load(host, "initiator", transport)
     sides = functools.partial(Sides, journal=journal, tag=tag, target=host, initiators=(host,), logs=folder)
     if not _can_be_target(host, transport):

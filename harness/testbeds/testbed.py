@@ -1,4 +1,4 @@
-"""Testbeds: where a run's inside (``harness.runs.executor``) is started, and how it is followed and ended.
+"""Testbeds start a run's executor (``harness.runs.executor``), follow it and end it.
 
 ``lab``: in the user-mode kernel, for every user. ``host``: on this machine's own kernel, for root, in a mount
 and a process namespace of its own. ``machines``: here, as the user, with a connection to each machine. All of
@@ -137,7 +137,7 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
 
 
 def _leaks_after(last_words: list[Event], plan: Plan) -> list[str]:
-    """What a run that was not followed to its end could not take down, unless a journal here names it."""
+    """What an abandoned run could not undo, unless a journal here names it."""
     for event in last_words:
         if isinstance(event, Ended):
             return list(event.leaks)

@@ -1,4 +1,4 @@
-"""One host's side of a run: does what it is asked, and undoes everything by itself if nobody asks any more.
+"""The agent on a host: carries out requests, and undoes everything itself once requests stop coming.
 
 Requests come as JSON lines on standard input; answers and outputs of daemons go as JSON lines to standard
 output. ``hosts/remote.py`` is the other end. ``begin`` comes first. Whatever is brought up is written down

@@ -1,4 +1,5 @@
-"""What a host is asked, done where this runs: by the harness for its own kernel, by the agent for a machine.
+"""A host's operations on the local machine: the harness uses them for its own kernel, the agent for its
+machine.
 
 It is sent along with the agent (``programs.source``), so the standard library of Python 3.9 has to do.
 """

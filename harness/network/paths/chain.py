@@ -1,5 +1,5 @@
-"""What all links with hops are built from: hops in a row, each with an interface to either side, and
-segments."""
+"""The parts of all links with hops: a row of hops, each with an interface on either side, and the segments
+between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One sample of the processors of the machine that it runs on: which time is explained, and who waited.
+"""One sample of the processors of the machine that it runs on: whose time is accounted for, and who waited.
 
     interference.py PROC [NAMESPACE...]
 

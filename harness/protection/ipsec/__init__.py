@@ -254,7 +254,7 @@ def tunnel(
 ) -> Iterator[None]:
     """Negotiate one CHILD_SA between the ends of a link, and keep it while the context lasts.
 
-    The caller makes the fail-closed policy: it must stand before this begins and after it ends.
+    The caller sets the fail-closed policy: it must be in force before this begins and after it ends.
     """
     initiator, _ = ends
     try:

@@ -1,4 +1,4 @@
-"""One end of an interface that protects what goes over another one: WireGuard's or MACsec's.
+"""One end of a WireGuard or MACsec interface.
 
 It runs on the host as root under the distribution's Python, in the network namespace of the end, and needs
 no wireguard-tools: it configures and reads the kernel by generic netlink

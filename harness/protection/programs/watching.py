@@ -1,5 +1,5 @@
-"""What programs have in common that watch an end of a path: they answer signals, as long as the path is up,
-and start no process for that."""
+"""Shared by programs that watch an end of a path: they answer signals as long as the path is up, and start no
+process for that."""
 
 from __future__ import annotations
 

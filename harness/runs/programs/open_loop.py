@@ -1,4 +1,5 @@
-"""Requests that are due at random times, whatever became of those before: an open loop, by Linux's AIO.
+"""An open-loop load generator with Linux AIO: requests are due at random times, whether or not earlier ones
+are done.
 
 This program runs by itself under the distribution's Python. It reads fio's job file of one job, which says
 ``rate_iops``, and prints a report as fio's json+. Latency counts from the time at which a request was due. A

@@ -1,4 +1,4 @@
-"""A hard disk: memory that answers as late as an arm, a platter and a head would let it.
+"""A simulated hard disk: memory that answers with the latency of seek, rotation and transfer.
 
 This program runs by itself under the distribution's Python, perhaps on another machine: it imports nothing of
 the harness. It is an NBD server (the protocol is doc/proto.md of NetworkBlockDevice/nbd) on one end of a

@@ -1,4 +1,4 @@
-"""What holds the processes of a lab together, and what keeps them from changing the machine."""
+"""Namespaces that keep a lab's processes together and from changing the machine."""
 
 from __future__ import annotations
 

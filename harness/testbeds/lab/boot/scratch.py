@@ -1,4 +1,4 @@
-"""Where a lab's files and its memory are on the machine while it runs."""
+"""The folders on the machine for a lab's files and memory while it runs."""
 
 from __future__ import annotations
 

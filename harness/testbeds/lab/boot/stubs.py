@@ -1,4 +1,4 @@
-"""Stubs of libraries that fio loads and no job of a run needs: one small library with all their names.
+"""Stubs for libraries that fio loads but no job of a run needs: one small library with all their symbols.
 
 Debian's fio loads some sixty libraries at each start, most of them for the I/O engines of Ceph, GlusterFS,
 RDMA, NBD and persistent memory, which no job may name (``harness.parse.jobfile``). That makes 2,165 page

@@ -1,4 +1,4 @@
-"""Builds in the user's cache folder: programs apart from their environment, and what is kept of them."""
+"""Builds in the user's cache folder: in a fixed environment, and what is kept of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SIGNALLED = 128
 
 
 class BrokenOff(CommandFailed):
-    """A program of a build did not end by itself: what it was writing may be there in part."""
+    """A program of a build was interrupted: its output may be incomplete."""
 
 
 Report = Callable[[str, float], None]

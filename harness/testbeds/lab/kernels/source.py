@@ -82,7 +82,7 @@ LIMITS = (
     VersionRange("CONFIG_CRYPTO_SHA1_SSSE3", _LIBRARY, before=(6, 16), is_missed=True),
     VersionRange("CONFIG_CRYPTO_SHA256_SSSE3", _LIBRARY, before=(6, 16), is_missed=True),
     VersionRange("CONFIG_CRYPTO_SHA512_SSSE3", _LIBRARY, before=(6, 16), is_missed=True),
-    VersionRange("charge.patch", "CPU costs are charged in Linux 6.1 alone", before=(6, 2)),
+    VersionRange("charge.patch", "only Linux 6.1 can charge CPU costs", before=(6, 2)),
     VersionRange("rip.patch", _RELATIVE, before=(6, 4)),
     VersionRange(
         "xstate.patch", "Linux 6.13 asks the machine how large the state is (3f17fed21491)", before=(6, 13)
@@ -175,7 +175,8 @@ def absent_packages(*, is_given: bool = False) -> list[packages.Package]:
 
 
 def of(asked: str | None) -> Source:
-    """A source by what a user calls it; None is Debian's, as installed, or where there is none kernel.org's.
+    """A source by the name that a user typed; None is Debian's installed source, or kernel.org's if there is
+    none.
 
     UsageError if it is none, RequirementError if it is not installed.
     """

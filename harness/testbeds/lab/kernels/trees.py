@@ -1,4 +1,4 @@
-"""What stays of the build of a user's tree, so that its next kernel compiles only what has changed.
+"""What is kept from the build of a user's tree, so that its next kernel compiles only what changed.
 
 A folder below ``trees`` in the cache for each tree, with the patched copy (``source``), the ``objects``, and
 the tree's path. ``make`` decides by times what is out of date, so only files that differ are written.

@@ -1,4 +1,4 @@
-"""The source of Linux from kernel.org, for systems whose own is none that the lab was tried with.
+"""The source of Linux from kernel.org, for systems whose own source was not tried with the lab.
 
 It is fetched once, checked, and kept in the user's cache folder. Any machine has it from the same place and
 with the same bytes, which a distribution's would not be.
@@ -50,7 +50,7 @@ class Upstream:
 
     @property
     def path(self) -> Path:
-        """Where its archive is kept; whoever has no network can put it there."""
+        """Where its archive is kept; without a network, put it there by hand."""
         return caches.folder(*CACHE, self.name)
 
     def fetch(self, report: Report) -> None:

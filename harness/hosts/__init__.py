@@ -34,7 +34,7 @@ OF_ITS_READER = ("/proc/net/", "/proc/sys/net/")
 
 
 class Ledger(Protocol):
-    """Where it is written down before something is brought up on a host, and crossed out after it is
+    """A record of what is up on a host: written before something is brought up, crossed out after it is
     undone."""
 
     def open(self, entry: UndoEntry) -> int: ...
@@ -100,8 +100,8 @@ class Host(ReadableHost):
 
     @property
     def ledger(self) -> Ledger | None:
-        """Its own ledger, if it can be cut off and has to undo things by itself; else None: the run's
-        journal."""
+        """Its own ledger, if it can lose its connection and must then undo things itself; otherwise None: the
+        run's journal."""
         return None
 
     @abc.abstractmethod
@@ -119,7 +119,7 @@ class Host(ReadableHost):
 
     @abc.abstractmethod
     def call(self, room: str, program: str, function: str, *words: str) -> bytes:
-        """What a function of a room's program finds there, as JSON, without a program that starts.
+        """The result of a function of a package's program there, as JSON, without starting a program.
 
         It only reads, and takes no longer than reading some files does. CommandFailed if it fails.
         """
@@ -159,7 +159,7 @@ class Host(ReadableHost):
         env: Mapping[str, str] | None = None,
         output: Path | None = None,
     ) -> Iterator[Daemon]:
-        """Keep a program running while the context lasts, unless it ends by itself.
+        """Keep a program running while the context lasts, unless it ends earlier.
 
         Its output is appended to ``log``; ``output`` takes its standard output, separate from its standard
         error. The context is entered when ``ready()`` is true for the first time; CommandFailed if the

@@ -54,7 +54,7 @@ class UnreadableJournal(HarnessError):
 
 
 class Journal:
-    """What a run has brought up on this kernel, in files (``here.JournalFile``).
+    """What a run has brought up on this kernel, in files (``local_operations.JournalFile``).
 
     A host that can be cut off keeps a ledger of its own, which is then used instead. What survives a reboot
     is written down in the folder ``lasting``, on a disk. Without that folder, or if nothing can be written

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class NotEntered(CommandFailed):
-    """There is no such namespace, or the caller may not enter it. Nothing was done."""
+    """The namespace does not exist, or the caller may not enter it. Nothing was done."""
 
 
 def within(netns: str, act: Callable[[], T], undo: Callable[[T], object] = lambda _made: None) -> T:

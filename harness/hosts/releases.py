@@ -49,7 +49,7 @@ class LinuxDistribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         return self.install.partition(" ")[0]
 
     def names_of(self, debians: Sequence[str]) -> tuple[str, ...] | None:
-        """What a package is called here, of which Debian has one of ``debians``.
+        """The names here of a package that Debian calls by one of ``debians``.
 
         Empty if there is no such package; None if nothing is known of it.
         """
@@ -72,7 +72,7 @@ def distributions() -> list[LinuxDistribution]:
 
 
 def named(families: Sequence[str]) -> LinuxDistribution | None:
-    """The distribution of os-release(5)'s ID and ID_LIKE, of which the first that is known counts."""
+    """The distribution of the first known name in os-release(5)'s ID and ID_LIKE."""
     found = distributions()
     return next((each for family in families for each in found if family in each.ids), None)
 

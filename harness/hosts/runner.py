@@ -193,7 +193,7 @@ def left_running(argv: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
 class ForkingProgram:
     """A program that is loaded once, and forks for each run, whose files it takes from a socket.
 
-    It is told the socket's number by the environment variable ``FORKING``, writes a byte there when it is
+    It finds the socket's number in the environment variable ``FORKING``, writes a byte there when it is
     ready, and the status of each child (waitpid(2)) when that has ended.
     """
 

@@ -23,13 +23,13 @@ def unwind() -> None:
 
 
 def ignore() -> None:
-    """From now on none of them has an effect: the work is done, and its status stays what it is."""
+    """Ignore these signals from now on: the work is done, and its exit status must not change."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
 
 
 def surely(take_down: Callable[[], object]) -> None:
-    """Do what must not be left half done: if it is interrupted, it is repeated before anything else."""
+    """Do what must be completed: if it is interrupted, it is repeated before anything else."""
     try:
         take_down()
     except Interrupted:

@@ -273,8 +273,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def distinct(self) -> Setting:
-        """The same without what tells no two columns apart: the usual ciphers, and from which commit a kernel
-        was built, of which the key tells all."""
+        """The same without details that distinguish no columns: the usual ciphers, and a kernel's commit,
+        which its key covers."""
         other = self.other_kernel and msgspec.structs.replace(self.other_kernel, commit="")
         ciphers = self.ciphers if self.has_portable else None
         return msgspec.structs.replace(self, other_kernel=other, ciphers=ciphers)
@@ -317,10 +317,10 @@ PROTECTION_OFF = "off"
 """The word for no protection, as typed and as shown."""
 
 PRE_EXISTING: Final = "pre-existing"
-"""The word for what protects the way to a portal already, as typed."""
+"""The word for pre-existing protection of the path to a portal, as typed."""
 
 SWANCTL: Final = "swanctl:"
-"""As typed, the beginning of the name of a swanctl.conf(5) whose connection protects the way to a portal."""
+"""As typed, the prefix of a swanctl.conf(5)'s path whose connection protects the path to a portal."""
 
 ISCSI = "iscsi"
 NVME_TCP = "nvme-tcp"
@@ -339,7 +339,7 @@ TransportName = Annotated[
 """For what is read: no later code looks for a transport that there is not."""
 
 UNENCRYPTED = "not encrypted"
-"""What every table says instead of "IPsec" if the ESP proposal does not encrypt."""
+"""Replaces "IPsec" in every table if the ESP proposal does not encrypt."""
 
 IN_CLEAR = frozenset({"ecb(cipher_null)", "rfc4543(gcm(aes))"})
 """/proc/crypto's names of what only authenticates in ESP (RFC 2410, RFC 4543)."""
@@ -648,7 +648,7 @@ class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True
 
     @property
     def has_known_cipher(self) -> bool:
-        """Whether anything protects it of which one can tell if it encrypts, unlike a program's tunnel."""
+        """Whether its protection is known to encrypt or not, unlike a program's tunnel."""
         return not AS_PROGRAMS_SAY.issuperset(self.protection)
 
     @property
@@ -695,8 +695,8 @@ class Backing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BlackBoxTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """A black-box target: nothing of it is known but its portal (RFC 7143, section 3), and nothing
-    runs there. What is measured is the logical unit ``lun`` of the target ``name`` (an IQN), as it is.
+    """A black-box target: only its portal is known (RFC 7143, section 3), and nothing runs there. The run
+    measures the logical unit ``lun`` of the target ``name`` (an IQN), as it is.
 
     ``typed`` is the portal in the user's words, ``address`` and ``port`` are where the connection goes; if
     the target redirects logins, that is not where it is asked, ``login``. ``wwid`` identifies the LUN as its
@@ -735,10 +735,10 @@ class BlackBoxTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttachedVolume(msgspec.Struct, frozen=True, kw_only=True):
-    """What is attached to the initiator already: a block device or a file at ``path``, and in ``title`` what
-    attached it. ``identity`` is what its kernel shows of it, "" if nothing; an ``is_new`` file is made for
-    the run and removed again; everything else is only read, unless there is consent to lose what is on it.
-    ``filesystem`` is that of a file whose storage is another machine's."""
+    """A volume that is already attached to the initiator: a block device or a file at ``path``; ``title``
+    says how it is attached. ``identity`` is what its kernel shows of it, "" if nothing; an ``is_new`` file is
+    made for the run and removed again; everything else is only read, unless there is consent to lose what is
+    on it. ``filesystem`` is that of a file whose storage is another machine's."""
 
     path: AbsolutePath
     title: Detail

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def offered(room: str, *, within: str | None = None) -> Iterator[Any]:
-    """What each of the modules in a room offers: its tuple ``OFFERED``, if it has one.
+    """The tuple ``OFFERED`` of each module in a package that has one.
 
     With ``within``, what each of the packages in it offers, by its module of that name.
     """

@@ -1,7 +1,7 @@
 """Kinds of probe. Of each its parameters, its figures, and how tables show them; probes that have names.
 
-To add a kind is to add it here and to measure it in a module of ``harness.probes``: plans, estimates, tables,
-JSON and the page follow from what it declares.
+To add a kind, declare it here and measure it in a module of ``harness.probes``: plans, estimates, tables,
+JSON and the page follow from the declaration.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ DETAILED = (View.LINK, View.PPPOE)
 PUBLISHED = (View.PPPOE, View.OPENFLOW)
 
 ROWS = {View.PPS: "Method", View.UDP_LATENCY: "Bytes"}
-"""What tells the rows of one path apart (``ProbeKind.row``), in views that have several."""
+"""Distinguishes the rows of one path (``ProbeKind.row``) in views that have several."""
 
 
 class Shown(msgspec.Struct, frozen=True):

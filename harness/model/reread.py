@@ -58,7 +58,7 @@ class Suspicion(enum.StrEnum):
 class Reread(msgspec.Struct, frozen=True, kw_only=True):
     """The result for one volume, by the rule of ``analysis/reread.py``.
 
-    ``zeros``, ``copies`` and ``deallocated`` are parts of the sampled blocks, None where nothing tells.
+    ``zeros``, ``copies`` and ``deallocated`` are parts of the sampled blocks, None where unknown.
     ``first_ns``, ``again_ns`` and ``none_ns`` are medians of ``Samples``. ``saved_ns`` is how much sooner a
     second read is answered, ``saved_low_ns`` and ``saved_high_ns`` bound it with 95 % confidence, below 0 if
     it may be later, and ``p`` is the probability of such a difference where there is none. ``medium_ns`` is

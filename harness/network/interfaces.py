@@ -143,7 +143,7 @@ class Interface(msgspec.Struct):
         return self.master if self.linkinfo.info_slave_kind != "vrf" else None
 
     def of(self, family: Family) -> list[InterfaceAddress]:
-        """Its addresses of a family by which others reach it. Of several in a network the first counts, like
+        """Its addresses of a family by which others reach it. Of several in a network the first is used, as
         in the kernel."""
         name = "inet" if family == IPV4 else "inet6"
         return [each for each in self.addr_info if each.family == name and each.is_to_use]

@@ -86,7 +86,7 @@ class LinkPath:
 
     @property
     def sees_target(self) -> bool:
-        """Whether both ends are hosts of the run; if not, of the target only the portal is known."""
+        """Whether both ends are hosts of the run; if not, the target is a black box."""
         return not isinstance(self.target, Unseen)
 
 
@@ -125,8 +125,8 @@ class LinkPlace:
 
 
 def ends(path: LinkPath) -> tuple[tuple[End, Host, str, str, str], ...]:
-    """The ends of a path that are seen, the initiator's first: the host, interface and address of each, and
-    the peer's address. Of a black-box target there is no second one."""
+    """The visible ends of a path, the initiator's first: the host, interface and address of each, and
+    the peer's address. A black-box target has none."""
     near, far = path.initiator_address, path.target_address
     first: tuple[End, Host, str, str, str] = ("initiator", path.initiator, path.initiator_iface, near, far)
     if not path.sees_target:

@@ -1,9 +1,9 @@
 """Real 802.11: mac80211 over simulated radios, hostapd as access point, wpa_supplicant as station.
 
-mac80211_hwsim hands frames from radio to radio. All above the radio is the kernel's own: beacons, scanning,
-authentication, association, the four-way handshake, CCMP on every frame, acknowledgements to nl80211. It does
-not model airtime: a frame takes no time, at whatever rate. So the link profile says how much airtime there
-is, and ``share_airtime`` makes both directions wait for it. It needs the lab's own kernel.
+mac80211_hwsim hands frames from radio to radio. Everything above the radio is the kernel's own: beacons,
+scanning, authentication, association, the four-way handshake, CCMP on every frame, acknowledgements to
+nl80211. It does not model airtime: a frame takes no time, at whatever rate. So the link profile says how much
+airtime there is, and ``share_airtime`` makes both directions wait for it. It needs the lab's own kernel.
 """
 
 from __future__ import annotations
@@ -378,7 +378,7 @@ def judge(found: AirProof, moved: int, mtu_bytes: int) -> list[str]:
 
 @contextlib.contextmanager
 def sniffer(host: Host, iface: str, frequency_mhz: int, bssid: str, *, file: Path) -> Iterator[Sniffer]:
-    """Listen with a radio that only listens: what it cannot read, nobody without the key can.
+    """Capture with a monitoring radio: what it cannot decrypt, nobody without the key can.
 
     Only the network of ``bssid`` counts, because others may share its channel.
 

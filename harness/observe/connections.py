@@ -25,7 +25,7 @@ MS_NS = 10**6
 
 
 def look(host: Host, near: str, portal: str, port: int, *, is_here: bool = False) -> str:
-    """Its connections to the portal, a line for each; empty if ss does not tell.
+    """Its connections to the portal, a line for each; empty if ss does not show them.
 
     If the host ``is_here``, on this kernel, that is asked without a program, which takes its time in the lab.
     """

@@ -119,7 +119,7 @@ class Hop(ReadableHost):
 def reached(
     address: HostAddress | SnmpAddress, *, name: str, log: Path
 ) -> AbstractContextManager[Hop | SnmpHop]:
-    """A hop while the context lasts, in whichever way its address says; as ``connect``."""
+    """A hop while the context lasts, over ssh or SNMP as its address says; as ``connect``."""
     if isinstance(address, SnmpAddress):
         return snmp.connect(address, name=name)
     return connect(address, name=name, log=log)

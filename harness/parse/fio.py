@@ -42,10 +42,10 @@ from harness.parse.figures import TOLERANCE, take
 MS_NS, S_NS = 1_000_000, 1_000_000_000
 
 ADDED_UP = "jobs of this name added up"
-"""Said, behind their number, of figures that are a sum: how they were made, and no doubt."""
+"""Appended to the number of summed figures: how they were made, not a warning."""
 
 LatencyKind: TypeAlias = Literal["lat", "clat"]
-"""Latency since submission began (total), or since the submission was done (completion)."""
+"""Latency from the start of submission (total) or from its end (completion)."""
 
 
 class FioJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,8 +17,8 @@ _DIGEST = {"CRC32C": "1", "None": "0"}
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """One parameter. ``typed_as`` is the initiator's name of it: open-iscsi's (iscsid.conf), or that of the
-    kernel's fabrics.c. ``sysfs`` is that of the value that both ends agreed on.
+    """One parameter. ``typed_as`` is the initiator's name for it: open-iscsi's (iscsid.conf), or the kernel's
+    (fabrics.c). ``sysfs`` is the file with the value that both ends agreed on.
 
     ``least`` and ``most`` bound a number; without them the value is one of ``words``, each with what sysfs
     says of it. With ``is_initiators`` the target has no such parameter.

@@ -344,7 +344,7 @@ which neighbours are reached in clear, farp answers ARP, kernel-libipsec takes E
 
 
 def check_proposal(proposal: Proposal, refuse: Refuse) -> None:
-    """These words are written into charon's configuration: nothing else may get in with them."""
+    """These words are written into charon's configuration, so nothing else may slip in with them."""
     words = r"[a-z0-9_-]{1,64}"
     for key, pattern, values in (
         ("esp", words, (proposal.esp,)),

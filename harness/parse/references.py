@@ -54,7 +54,7 @@ class LinkMost(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 Ask = LinkChange | LinkSteps | LinkMost
-"""What a document's question comes down to: which figures of which links answer it. ``what`` is its subject,
+"""The test of a document's question: which figures of which links answer it. ``what`` is its subject,
 for people."""
 
 

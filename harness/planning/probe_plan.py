@@ -29,8 +29,8 @@ NO_PROFILE = "probes"
 DEFAULT_LINKS = ("wired", "wifi")
 
 VIRTUAL_DURATION_S, VIRTUAL_RATE_BIT_S = 1, 1_000_000_000
-"""How long, and how fast over UDP, a named probe is in virtual time: one second tells as much as ten
-there."""
+"""How long, and how fast over UDP, a named probe is in virtual time: one second gives as much information as
+ten there."""
 
 VIRTUAL_PACKETS_PER_S = 7000
 """Each packet is simulated, whatever the virtual clock says: this many per real second. A core did 6 000 (TCP

@@ -1,5 +1,5 @@
-"""Virtual time with simulated CPU costs: turns a CPU cost file into the time that the lab's own kernel charges
-for each operation.
+"""Virtual time with simulated CPU costs: turns a CPU cost file into the time that the lab's own kernel
+charges for each operation.
 
 Figures of such a run are predicted. ``explain.predicted`` says the same in closed form, from the same CPU
 costs.

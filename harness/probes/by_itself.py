@@ -41,7 +41,7 @@ class _Printed(msgspec.Struct):
 
 
 def measure(address: HostAddress) -> CpuCosts:
-    """The CPU cost file of a machine, as far as its own operations tell it. RequirementError if it cannot be
+    """The CPU cost file of a machine, as far as single operations give it. RequirementError if it cannot be
     reached, or has no Python."""
     text, said = _asked(address, "operations")
     try:
@@ -86,7 +86,7 @@ def _of_cipher(name: str, kernel: KernelCipher) -> Iterator[CpuCost]:
 
 
 def _asked(address: HostAddress, name: str, *words: str) -> tuple[str, str]:
-    """The output of a program of this room there, and what it complained of."""
+    """The output of a program of this package there, and its error messages."""
     argv = remote.reaching(address, [programs.PYTHON, "-I", "-S", "-", *words])
     done = remote.asked_once(argv, programs.source(__package__, name), within_s=DEADLINE_S)
     if done is None:

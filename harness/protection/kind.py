@@ -83,8 +83,7 @@ class Leg:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A protection that was there before the run, as the kernel of one end tells of it; ``name`` is what
-    columns call it.
+    """A pre-existing protection, as the kernel of one end shows it; ``name`` is its name in columns.
 
     Its packets go to the address ``peer`` with the firewall ``mark``, or by the interface ``below``, where
     routing does not decide. Both are "" where that is unknown. ``watch`` makes a layer of it, given the path

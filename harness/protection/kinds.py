@@ -21,7 +21,7 @@ _BY_NAME: dict[str, Protection] = {
 ALL = tuple(_BY_NAME[name] for name in (*(name for place in NESTING for name in place), ""))
 
 connected = connection.up
-"""Brings up what a file of the user's says, whose other end is not the run's."""
+"""Brings up a connection from a user's file, whose other end the harness does not control."""
 
 
 def named(name: str) -> Protection:
@@ -40,8 +40,8 @@ def of_run(run: ProtectionContext) -> dict[str, ProtectionDriver]:
 
 
 def loaded_first(plan: Plan) -> list[str]:
-    """The kernel modules that a plan's protections need before its first column. What is found on the way to
-    a portal has its own."""
+    """The kernel modules that a plan's protections need before its first column. Pre-existing ones have their
+    own."""
     if not plan.sees_target:
         return []
     found = each_of(name for column in plan.columns for name in column.protection)

@@ -158,7 +158,7 @@ class Frames(Protocol):
         ...
 
     def received(self, end: End, /) -> str:
-        """The same for those that come in at an end, where their IP addresses do not tell; or empty."""
+        """The same for those that come in at an end, where their IP addresses are ambiguous; or empty."""
         del end
         return ""
 

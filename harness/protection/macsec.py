@@ -36,8 +36,8 @@ ETHERTYPE = 0x88E5
 """802.1AE, table 9-1."""
 
 CIPHERS = {"gcm-aes-128": (16, 0x0080020001000001), "gcm-aes-256": (32, 0x0080C20001000002)}
-"""By ip-macsec(8)'s name: bytes of a key, and the number that Linux tells: that of 802.1AE, table 14-1, but
-for AES-128, where Linux kept an older one (MACSEC_DEFAULT_CIPHER_ID in linux/if_macsec.h)."""
+"""By ip-macsec(8)'s name: bytes of a key, and the number that Linux reports: the one of 802.1AE, table 14-1,
+but for AES-128, where Linux kept an older one (MACSEC_DEFAULT_CIPHER_ID in linux/if_macsec.h)."""
 
 KERNEL_ALGORITHM = "gcm(aes)"
 """/proc/crypto's name of both (macsec_alloc_tfm() in drivers/net/macsec.c)."""

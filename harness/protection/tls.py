@@ -38,7 +38,7 @@ DAEMON = "tlshd"
 PACKAGE = "ktls-utils"
 
 FABRICS = "/dev/nvme-fabrics"
-"""It tells the options that this kernel takes (nvmf_dev_show() in drivers/nvme/host/fabrics.c)."""
+"""It lists the options that this kernel accepts (nvmf_dev_show() in drivers/nvme/host/fabrics.c)."""
 
 TCP_PROTOCOL = 6
 RECORD = b"\x17\x03\x03"

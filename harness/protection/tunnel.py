@@ -38,11 +38,10 @@ PROGRAMS = {
 """By the first 15 characters of a process's name."""
 
 DEVICES = {r"tailscale\d+": "tailscaled", r"zt[a-z0-9]{8}": "zerotier-one", r"nebula\d+": "nebula"}
-"""How programs call their devices if they are not told otherwise: where the process is not seen, such as that
-of a container."""
+"""The programs' default device names, for processes that cannot be seen, such as a container's."""
 
 KERNELS_OWN = {"ovpn": "OpenVPN (in the kernel)", "ovpn-dco": "OpenVPN (in the kernel)"}
-"""Kinds of interfaces that protect, and do not tell what they carried."""
+"""Kinds of interfaces that protect, without counters of what they carried."""
 
 OWNER = """
 for file in $(grep -lsx "iff:[[:space:]]*$1" /proc/[0-9]*/fdinfo/*); do
@@ -55,7 +54,7 @@ done
 
 @dataclass(frozen=True, kw_only=True)
 class TunnelFrames(Frames):
-    """None that can be told from others'."""
+    """Indistinguishable from other programs' frames."""
 
     @property
     def own(self) -> str:
@@ -102,7 +101,7 @@ def _watch(below: LinkPath, within: LinkPath, _raw: Path) -> Iterator[TunnelLaye
 
 @dataclass(frozen=True, kw_only=True)
 class TunnelLayer(Layer):
-    """A device of a program's over ``below``: what that carries is what the program protects."""
+    """A program's device over ``below``, which carries what the program protects."""
 
     @property
     def title(self) -> str:

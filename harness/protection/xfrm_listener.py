@@ -68,7 +68,7 @@ class OverlayCounters(msgspec.Struct, frozen=True, kw_only=True):
 
     For WireGuard packets are UDP datagrams, handshakes as well, and bytes their payload. For MACsec they are
     frames that were encrypted, or decrypted and found valid, and bytes what is encrypted of them. ``numbers``
-    are those of the last packets sent, by association; WireGuard's kernel does not tell them. ``agreed`` is
+    are those of the last packets sent, by association; unknown for WireGuard. ``agreed`` is
     what holds between the ends just now.
     """
 
@@ -214,7 +214,7 @@ def listeners(
 def started(
     path: LinkPath, program: str, words: Sequence[Sequence[object]], folder: Path, stem: str
 ) -> Iterator[XfrmListeners]:
-    """Run a program of this room's at the ends of a path, with these arguments, until the context ends."""
+    """Run a program of this package at the ends of a path, with these arguments, until the context ends."""
     source = programs.source(__package__, program)
     with contextlib.ExitStack() as stack:
         all_ends = XfrmListeners(

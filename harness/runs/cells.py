@@ -80,7 +80,7 @@ HARDWARE = ("initiator_hardware", "target_hardware")
 SIMULATED_CPU_COSTS = Path("/sys/module/charge/parameters/prices")
 """Of kernels with ``charge.patch``: what each operation takes, for virtual time with simulated CPU costs."""
 
-FILLING = "filling the part that writes overwrite"
+FILLING = "filling the region that writes will overwrite"
 BRING_UP_ATTEMPTS = 2
 """How often a column is brought up before all its remaining cells are given up."""
 

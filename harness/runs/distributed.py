@@ -1,4 +1,4 @@
-"""One measurement with several initiators at once: fio's own distributed mode, without a network of its own.
+"""One measurement with several initiators at once: fio's own distributed mode, without using a network.
 
 Each initiator has a ``fio --server`` on a unix socket in its private folder, which only root can reach. One
 ``fio --client`` here sends all of them their jobs, and then the word to run, through ``Host.reach``.

@@ -1,4 +1,4 @@
-"""The re-read test of a run: once, before its first cell reads a volume of which nothing else is known."""
+"""The re-read test of a run: once, before its first cell reads a volume of unknown storage."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAMPLES = "reread.json"
 
 
 def of_volume(host: Host, path: str, plan: Plan, folder: Path, emit: Emit) -> Reread:
-    """What reads alone tell of the volume at ``path`` on an initiator."""
+    """What reads reveal about the volume at ``path`` on an initiator."""
     region_bytes = plan.storage.backing.size_bytes
     file = folder / SAMPLES
     try:

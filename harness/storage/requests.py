@@ -15,7 +15,7 @@ from harness.storage.transport import NoAnswer
 
 
 def step(room: str, program: str, do: str, **request: object) -> UndoStep:
-    """A request that one of a room's programs carries out; secrets are passed only on standard input."""
+    """A request that one of a package's programs carries out; secrets are passed only on standard input."""
     text = msgspec.json.encode({"do": do, **request}).decode()
     return UndoStep((programs.PYTHON, "-I", "-S", "-c", programs.source(room, program)), input=text)
 
@@ -40,7 +40,7 @@ def reported(host: Host, request: UndoStep, what: str) -> dict[str, Any]:
 
 
 class Made(msgspec.Struct, frozen=True):
-    """A resource that one of a room's programs makes on a host, and removes again by its own name.
+    """A resource that one of a package's programs makes on a host, and removes again by its own name.
 
     ``what`` is what the journal calls it, and ``refused`` begins the sentence that says that it was not made.
     """

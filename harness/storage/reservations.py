@@ -29,8 +29,8 @@ TYPES = {
 
 class Reservations(msgspec.Struct, frozen=True, kw_only=True):
     """What a logical unit says: ``keys`` that are registered, the ``names`` of whose they are as far as it
-    tells, and the reservation's ``type``. With ``is_old`` it has one of SCSI-2 (RESERVE), and does not tell
-    whose."""
+    tells, and the reservation's ``type``. With ``is_old`` it has one of SCSI-2 (RESERVE), without its owner's
+    name."""
 
     keys: tuple[str, ...] = ()
     names: tuple[str, ...] = ()

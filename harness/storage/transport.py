@@ -1,6 +1,6 @@
 """The interface that each transport implements to carry a target's storage to an initiator.
 
-A transport is a room next to this file, whose module ``transport`` offers it. Whoever measures, judges or
+A transport is a package next to this file, whose module ``transport`` offers it. Whoever measures, judges or
 explains knows this protocol alone.
 """
 
@@ -24,7 +24,7 @@ from harness.storage.untouched import UdevRule
 
 
 class NoAnswer(CommandFailed):
-    """Nothing answers at a target's portal. Whoever knows the way there can say what may be in it."""
+    """Nothing answers at a target's portal. Code that knows the path can say what may block it."""
 
 
 SECTOR_BYTES = 512
@@ -46,7 +46,7 @@ class Lun:
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """Where a host tells which block devices it exports, for a disk's guard: its kernel, or files that a
+    """Where to read which block devices a host exports, for a disk's guard: its kernel, or files that a
     target of the harness writes.
 
     ``devices`` is the pattern of the files that have a device's path. ``name`` are the parts of such a file's
@@ -185,15 +185,15 @@ class Shared(abc.ABC):
 
     @abc.abstractmethod
     def exports(self, wanted: Export) -> Sequence[Resource]:
-        """What the target has of an export. RequirementError if it lacks a program."""
+        """The target's part of an export. RequirementError if it lacks a program."""
 
     @abc.abstractmethod
     def connections(self, wanted: Export) -> Sequence[Resource]:
-        """What the initiator has of its way to an export."""
+        """The initiator's part of a connection to an export."""
 
     @abc.abstractmethod
     def session(self, host: Host, wanted: Export) -> Session:
-        """What an initiator's connection, which is up, has come to. Nothing of its disk is checked yet.
+        """The session of an initiator's connection, which is up. Nothing of its disk is checked yet.
 
         Raises RequirementError if the two ends agreed on something else than was asked for, CommandFailed for
         all else.
@@ -265,7 +265,7 @@ class Transport:
 
     With ``needs_own_kernel`` Debian's user-mode kernel lacks it. ``target_software`` is a command that
     succeeds where its target's programs and libraries are, () if the kernel alone is the target. ``versions``
-    are the commands that tell the versions of its programs, at both ends.
+    are the commands that print the versions of its programs, at both ends.
     ``export_title`` and ``session_title`` are what a target makes and an initiator opens, with their
     articles; ``server`` is what a machine that can be a target has.
     """

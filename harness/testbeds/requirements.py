@@ -33,8 +33,8 @@ ALWAYS = ""
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What is to carry the disk and what is to protect that, by the names of columns; as `harness run` has it
-    by default."""
+    """The transports and protections of a request, by the names of columns; by default those of `harness
+    run`."""
 
     transports: tuple[str, ...] = (DEFAULT_TRANSPORT,)
     protections: tuple[str, ...] = (DEFAULT_PROPOSAL,)
@@ -224,7 +224,7 @@ def _script() -> str:
 
 
 def install_command(facts: MachineFacts, missing: Sequence[Package]) -> str:
-    """The command that installs packages on a machine. A package without a known name is named by what it
+    """The command that installs packages on a machine. For a package without a known name it says what it
     provides."""
     return command(releases.named(facts.families), missing, is_root=facts.login == "root")
 

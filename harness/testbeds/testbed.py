@@ -185,7 +185,7 @@ class Pulse:
 
 
 class Process(Protocol):
-    """What is asked of the process of a run's inside."""
+    """The operations on the process of a run's executor."""
 
     def poll(self) -> int | None: ...
 
@@ -377,7 +377,7 @@ def recover(state: Path) -> tuple[list[str], list[str]]:
 
 
 def left(state: Path) -> tuple[str, ...]:
-    """What the journals of this machine name as still there. Only call this while holding the testbed."""
+    """What is still up according to this machine's journals. Only call this while holding the testbed."""
     journals = (Journal(path) for path in sorted(state.glob("journal-*.jsonl")))
     found = itertools.chain(journals, left_on_disk(lasting_folder()))
     names: list[str] = []

@@ -1,8 +1,8 @@
-"""Programs that run by themselves on a host, under the distribution's Python, perhaps on another machine.
+"""Stand-alone programs for a host, under the distribution's Python, perhaps on another machine.
 
 They reach the host through standard input or a command line, so nothing has to be installed there. They
 import the standard library and modules of a folder ``programs``, which are sent with them. Each is in the
-folder ``programs`` of the room that sends it. Programs in C are compiled where they are needed.
+folder ``programs`` of the package that sends it. Programs in C are compiled where they are needed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PYTHON = "/usr/bin/python3"
 
 
 def path(room: str, name: str) -> Path:
-    """A file in the folder ``programs`` of a room, which is a package of the harness."""
+    """A file in the folder ``programs`` of one of the harness's packages."""
     return Path(importlib.import_module(room).__path__[0], "programs", name)
 
 
@@ -34,7 +34,7 @@ exec({program!r})
 
 @functools.cache
 def source(room: str, name: str) -> str:
-    """The text of a program of a room's, with the modules of such folders that it imports."""
+    """The text of a package's program, with the modules of such folders that it imports."""
     text = path(room, f"{name}.py").read_text(encoding="utf-8")
     shared = {f"{of}.programs.{module}": source(of, module) for of, module in SHARED.findall(text)}
     return SENT_TOGETHER.format(shared=shared, program=text) if shared else text

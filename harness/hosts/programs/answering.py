@@ -1,5 +1,5 @@
-"""One request on standard input (JSON) and its answer on standard output, for programs that run by themselves
-on a host."""
+"""One request on standard input (JSON) and its answer on standard output, for stand-alone programs on a
+host."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 NOT_REACHED = 4
-"""Exit status if nobody answers at the portal."""
+"""Exit status if nothing answers at the portal."""
 
 DEADLINE_S = 10.0
 
 
 class PortalSilent(OSError):
-    """Nobody answers at the portal."""
+    """Nothing answers at the portal."""
 
 
 def answer(actions: Mapping[str, Callable[[dict[str, Any]], dict[str, Any] | None]]) -> None:

@@ -1,4 +1,4 @@
-"""Netlink (netlink(7)), and its generic families by name, for programs that run by themselves on a host.
+"""Netlink (netlink(7)), and its generic families by name, for stand-alone programs on a host.
 
 All numbers are in the machine's own byte order.
 """

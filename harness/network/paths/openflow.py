@@ -67,7 +67,7 @@ def switch(
     with contextlib.ExitStack() as stack:
 
         def start(host: Host, *argv: str, name: str, ready: Callable[[], bool]) -> None:
-            """``name`` is that of its log and of its control socket."""
+            """``name`` is the name of its log and of its control socket."""
             words = [*argv, f"--unixctl={private}/{name}.ctl"]
             log = logs / f"{name}.log"
             stack.enter_context(host.daemon(words, log=log, ready=ready, deadline_s=DEADLINE_S, env=env))

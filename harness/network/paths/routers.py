@@ -33,7 +33,7 @@ def forward(hop: Host, family: Family = IPV4) -> None:
 
 
 def connect(path: LinkPath) -> None:
-    """Routes from each hop and each end to all that is not directly connected."""
+    """Routes from each hop and each end to everything that is not directly connected."""
     index, last, family = path.index, len(path.hops), path.ip
     for number, hop in enumerate(path.hops):
         if number > 0:

@@ -33,7 +33,7 @@ NONE_YET_US = 0xFFFFFFFF
 
 
 def established(near: str, portal: str, port: str) -> str:
-    """A line for each. OSError if the kernel does not tell."""
+    """A line for each. OSError if the kernel refuses."""
     family = socket.AF_INET6 if ":" in portal else socket.AF_INET
     wanted = struct.pack("!H", int(port)) + b"".join(
         socket.inet_pton(family, address).ljust(16, b"\0") for address in (near, portal)

@@ -1,4 +1,4 @@
-"""IPsec that somebody else has set up: which policy of this end covers a leg, and with what it encrypts."""
+"""IPsec that somebody else has set up: which policy of this end covers a leg, and how it encrypts."""
 
 from __future__ import annotations
 

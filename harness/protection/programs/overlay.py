@@ -9,8 +9,8 @@ no wireguard-tools: it configures and reads the kernel by generic netlink
 ``reach``  sends a packet to the peer through the interface, and receives one
 ``found``  tells an interface's port, its firewall mark and its peers, as somebody else has set them
 
-With arguments (kind, interface, the one below it, and 4 or 6 for that link's IP) it tells on SIGUSR1 what the
-interface has carried, and what the one below it has counted.
+With arguments (kind, interface, the one below it, and 4 or 6 for that link's IP) it reports on SIGUSR1 what
+the interface has carried, and what the one below it has counted.
 """
 
 from __future__ import annotations

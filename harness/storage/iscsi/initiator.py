@@ -92,7 +92,7 @@ STATES = ("sh", "-c", 'exec systemctl show --property=Id,LoadState,ActiveState "
 """systemctl(1) fails if there is no D-Bus; or it does not exist."""
 
 RUNS = "grep -qsx iscsid /proc/[0-9]*/comm"
-"""Whether an iscsid runs. Its socket does not tell, for systemd may listen there and start one when asked."""
+"""Whether an iscsid runs. Its socket does not show it: systemd may listen there and start one on demand."""
 
 UNLESS_NEEDED = """
 udevadm settle --timeout=10

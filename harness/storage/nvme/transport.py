@@ -106,7 +106,7 @@ class NvmeSides(Shared):
         return {"nqn": reached.name, "host_nqn": host_nqn, "namespace": reached.lun}
 
     def discover(self, wanted: Export) -> dict[str, list[str]]:
-        """The subsystems of which the portal's discovery controller tells."""
+        """The subsystems that the portal's discovery controller lists."""
         ours = replace(wanted, parameters={})
         options = self.options(ours).replace(f"nqn={self.nqn(wanted)},host", f"nqn={DISCOVERY},host")
         words = [

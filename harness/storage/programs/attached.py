@@ -1,4 +1,4 @@
-"""Tells what a path is, and what attached it to this machine: by sysfs and the table of mounts alone.
+"""Reports what a path is and how it is attached to this machine, from sysfs and the mount table only.
 
 One request on standard input (JSON), an answer on standard output. It runs by itself under the distribution's
 Python. Nothing is opened but these files.
@@ -28,7 +28,7 @@ NETWORK = {
 }
 """File systems whose storage is another machine's, by the kernel's names: ``model.FILE_SYSTEMS``."""
 REPORTED = ("vers", "rsize", "wsize", "proto", "nconnect", "sec", "hard", "soft", "sync", "cache", "seal")
-"""What the mount of such a file system tells of the way there, in its own words: nfs(5), mount.cifs(8)."""
+"""Mount options of such a file system that describe the path there: nfs(5), mount.cifs(8)."""
 
 
 def text(path: Path) -> str:

@@ -107,7 +107,7 @@ def test_what_cannot_be_had_behind_a_portal_is_refused() -> None:
         ({}, {"protect": ("swanctl:/etc/a.conf",)}, r"--protect 'swanctl:/etc/a\.conf' needs --portal"),
         (TWICE, {"iqn": None}, "needs its name twice, found only --destroy 'iqn.x:a:1'"),
         (TWICE, {"lun": None}, "needs its name twice, found only --destroy 'iqn.x:a:1'"),
-        (TWICE, {"iqn": None, "lun": None}, "named twice"),
+        (TWICE, {"iqn": None, "lun": None}, "needs its name twice"),
         (TWICE, {"destroy": ("iqn.x:a:2",)}, "--destroy iqn.x:a:2 is consent"),
         (TWICE, {"destroy": ("iqn.x:a",)}, "--destroy iqn.x:a is consent"),
         (TWICE, {"destroy": ("nas.lan",)}, "--destroy nas.lan is consent"),

@@ -1,4 +1,4 @@
-"""Opens the iSCSI session to one target by open-iscsi, tells what it has come to, and ends it.
+"""Opens the iSCSI session to one target by open-iscsi, reports what was negotiated, and ends it.
 
 One request on standard input (JSON), an answer on standard output. It runs by itself under the distribution's
 Python. A session's own iface record, ``interface``, names the initiator: the iscsid that logs in may be the

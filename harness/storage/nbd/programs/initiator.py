@@ -1,4 +1,4 @@
-"""Connects an initiator to an NBD export, tells what was agreed on, and disconnects.
+"""Connects an initiator to an NBD export, reports what was negotiated, and disconnects.
 
 One request on standard input (JSON), an answer on standard output. It runs by itself under the distribution's
 Python, and needs no nbd-client. The handshake is the "fixed newstyle" of
@@ -156,7 +156,7 @@ QUEUE = (
 
 
 def tell(request: dict[str, Any]) -> dict[str, Any]:
-    """What a connection has come to: the flags and sizes that the server gave are in the disk's queue."""
+    """The state of a connection: the flags and sizes that the server gave are in the disk's queue."""
     (disk,) = disks(request["backend"])
     agreed = {name: (disk / "queue" / name).read_text().strip() for name in QUEUE}
     # The kernel has a queue for each.

@@ -1,4 +1,4 @@
-"""Connects an initiator to an NVMe/TCP subsystem, tells what was agreed on, and disconnects.
+"""Connects an initiator to an NVMe/TCP subsystem, reports what was negotiated, and disconnects.
 
 One request on standard input (JSON), an answer on standard output. It runs by itself under the distribution's
 Python, and needs no nvme-cli: /dev/nvme-fabrics takes a connection in words
@@ -95,7 +95,7 @@ def opened(request: dict[str, Any]) -> None:
 
 
 def discover(request: dict[str, Any]) -> dict[str, Any]:
-    """The subsystems of which a discovery controller tells (NVM Express Base Specification 2.0, section
+    """The subsystems that a discovery controller lists (NVM Express Base Specification 2.0, section
     5.16.1.23: a header and records of 1024 bytes each)."""
     opened(request)
     name, data = request["nqn"], array.array("B", bytes(LOG_BYTES))
@@ -171,7 +171,7 @@ def protect(controller: Path, disk: Path) -> None:
 
 
 def tell(request: dict[str, Any]) -> dict[str, Any]:
-    """What a connection has come to. Lengths are in bytes."""
+    """The negotiated state of a connection. Lengths are in bytes."""
     (controller,), disk = controllers(request["nqn"]), only(request)
     data = array.array("B", bytes(4096))
     admin(controller, IDENTIFY, data, words=(CONTROLLER,))

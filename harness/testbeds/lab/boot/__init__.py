@@ -34,7 +34,7 @@ HERE = Path(__file__).parent
 EXIT_MARK = "harness-lab-exit "
 
 PANIC = re.compile("^Kernel panic.*$", re.MULTILINE)
-"""What a kernel prints when it gives up. Registers and a stack follow, which tell a user nothing."""
+"""What a kernel prints when it gives up. Registers and a stack follow, which are no use to a user."""
 
 FORBIDS_PTRACE = "the lab's kernel traces its processes, but a filter or Yama forbids ptrace(2) here"
 
@@ -57,7 +57,7 @@ CLOCK = "time-travel="
 """How the word for a kernel's command line begins that gives it a clock of its own."""
 
 NO_IPV6, IPV6 = "ipv6.disable=1", "ipv6.disable_ipv6=1"
-"""Words for a kernel's command line: no IPv6 at all, or on no interface that is not told to speak it
+"""Words for a kernel's command line: no IPv6 at all, or on no interface that does not ask for it
 (Documentation/networking/ipv6.rst)."""
 
 HIDDEN = ("/run", "/dev", "/proc", "/sys")

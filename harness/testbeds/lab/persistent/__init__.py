@@ -68,7 +68,7 @@ POLL_S = 0.02
 
 class LabTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What a lab is, or what a run needs. ``results``: the folder of the machine that it may write to.
-    ``words`` tell what else is the kernel's: its modules, and what is on its command line.
+    ``words`` say what else defines the kernel: its modules and its command line.
 
     ``code`` identifies what the daemon has of the harness, and the machine's packages: the lab has those of
     its start. The rest of the harness is loaded anew when it has changed (``worker``).
@@ -257,7 +257,7 @@ def start(state: Path, wanted: LabTerms, idle_s: float = IDLE_S) -> LabState:
 
 
 def stop(state: Path) -> bool:
-    """End the daemon, and with it the lab; returns whether there was one. TestbedError if it goes on."""
+    """End the daemon, and with it the lab; returns whether there was one. TestbedError if it does not end."""
     if not is_up(state):
         return False
     for number in (None, signal.SIGTERM, signal.SIGKILL):

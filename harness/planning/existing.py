@@ -124,7 +124,7 @@ def _behind_portal(request: RunRequest, swanctl: str, jobs: tuple[Job, ...], not
     asked = parse_portal(portal.typed)
     if not portal.is_export and (not (request.iqn or asked.name) or request.lun is None):
         raise UsageError(
-            f"writing to a LUN needs its name twice, found only --destroy {shown(consent)}",
+            f"to write to a LUN, name it twice: found only --destroy {shown(consent)}",
             hint=f"if everything on it may be lost: {again}",
         )
     if len(request.initiators) > 1:

@@ -3,7 +3,7 @@
     interference.py PROC [NAMESPACE...]
 
 PROC is where a procfs with all of the machine's processes is mounted. It prints one JSON object, with the
-fields of ``interference.Look``. For how long the machine slept is the difference of two of its clocks
+fields of ``disturbance.MachineSample``. For how long the machine slept is the difference of two of its clocks
 (clock_gettime(2), CLOCK_BOOTTIME). Explained is what the kernel does by itself (interrupts, its threads), and
 what is done in the named process namespaces, which are the run's own (``pid:[4026531836]``). Times are in
 nanoseconds, and as fine as the machine counts them: ticks, mostly of 10 ms (proc(5), stat).

@@ -109,7 +109,7 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "a plugin": (proposed(charon_plugins=("/tmp/x.so",)), "$.proposals[...].charon_plugins[0]"),
     "a plugin that changes it": (
         proposed(charon_plugins=("bypass-lan",)),
-        "only calculate, found bypass-lan",
+        "only do cryptography, found bypass-lan",
     ),
     "machines of the lab": ({"machines": MACHINES}, "machines"),
     "ssh's options": ({**REAL, "machines": PROXY}, "machines"),

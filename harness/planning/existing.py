@@ -53,8 +53,8 @@ class Existing:
         return self.unit.portal if self.unit is not None else None
 
     def pre_existing(self, paths: PlannedPaths, notes: list[str]) -> PlannedPaths:
-        """The paths to a portal with what is known of them, and what protects them; the one column of a
-        volume; other paths as they are."""
+        """The paths to a portal with their pre-existing protections; for a volume its one column; other paths
+        unchanged."""
         if self.volume is not None:
             return (self.volume.column,), {}, {}
         if self.unit is None:

@@ -43,7 +43,7 @@ WITH_LOADS = {
     "numjobs": "--jobs",
     "lab_initiators": "--lab-initiators",
 }
-"""Options that say in another way how much is asked for, or by whom; a search refuses them."""
+"""Options that set the load, or who sends it, in another way; a search refuses them."""
 
 
 class KneeRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -228,7 +228,7 @@ class Shared(abc.ABC):
     @contextlib.contextmanager
     def connect(self, wanted: Export) -> Iterator[Session]:
         """Have the initiator connect to an export; raises what ``session`` and ``Disk.check`` do,
-        and NoAnswer if nobody answers at the portal."""
+        and NoAnswer if nothing answers at the portal."""
         with self.connection(wanted):
             session = self.session(self.sides.initiators[wanted.number], wanted)
             session.disk.check()

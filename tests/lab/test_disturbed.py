@@ -59,7 +59,7 @@ def test_what_others_spoil_is_marked_and_measured_again(tmp_path: Path) -> None:
     assert f"but disturbed: {found['cause']}" in " ".join(err.split())
     assert first["status"] == "ok" and len(again) <= 1
     # Where yet others keep the machine busy, it is waited for in vain.
-    waited = "waiting until other programs calm down" in err
+    waited = "waiting until the machine is idle" in err
     assert again or waited, err
     (record,) = RunFolder(folder).load_records()
     share = disturbance.share(record)

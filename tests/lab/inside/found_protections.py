@@ -138,7 +138,7 @@ def broken(what: str, words: Sequence[str], act: Callable[[], None], *, label: s
 
 
 def wireguard() -> None:
-    nothing = "nothing was found that protects"
+    nothing = "no protection was found on"
     tunnel()
     strangers.make("wg", portals=f"{INNER[1]} {CABLE[1]}")
     measured_and_proved("WireGuard by route alone", OVER_INNER, IQN, by=["wireguard"])
@@ -160,7 +160,7 @@ def wireguard() -> None:
     broken("WireGuard", (OVER_INNER, IQN), replaced, label="the tunnel is replaced in the middle")
     said, found = measured("the tunnel is gone", OVER_INNER, IQN)
     assert all(record["column"]["protection"] == [] for record in found.values()), found
-    assert f"{nothing} this way" in said, said
+    assert f"{nothing} this path" in said, said
     print("the tunnel is gone: no column has its name")
     sh("ip", "link", "delete", "wg0")
 

@@ -492,7 +492,7 @@ def mounted() -> None:
         sh("mount", "-t", kind, what, str(place))
         words = (*SHORT, "--workload=rand-write-4k", f"--volume={place}/new", "--size=16M")
         if kind == "tmpfs":
-            harness(*words, status=2, says=("tmpfs of none takes no direct I/O",))
+            harness(*words, status=2, says=("tmpfs of none does not support direct I/O",))
         else:
             (record,) = measured(*words).values()
             assert "(ext4 on " in record["link_title"], record

@@ -164,7 +164,8 @@ _WARNING = re.compile(
     rf"|{CPU_SATURATED}"
     r": a core(?: (?:of|the|that|and|share|(?:initiator|target|hop)[0-9]{0,3}))+ was busy for "
     r"[0-9]{1,3} ?% of the time(?: or more)?"
-    rf"|{_NUMBER} % of the requests were lost, so twice the replies is not the rate"
+    rf"|{_NUMBER} % of the requests were lost, so "
+    r"(?:twice the replies is not the rate|the packet rate is not twice the rate of replies)"
     r"|[0-9]+ of [0-9]+ echo requests were lost|the sum still grew with [0-9]+ at once"
 )
 _ROLE = re.compile(

@@ -73,7 +73,7 @@ def test_with_the_first_proc_it_reaches_no_process_outside(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("calls", "sentence"),
     [
-        pytest.param("272", "a seccomp filter forbids unshare(2) here", id="unshare"),
+        pytest.param("272", "forbids unshare(2) here", id="unshare"),
         pytest.param("165", "in a user namespace this machine refuses them: unshare: ", id="mount"),
         pytest.param("442", "the lab cannot be confined: mount_setattr: Operation", id="mount_setattr"),
         pytest.param("101", "a filter or Yama forbids ptrace(2)", id="ptrace"),

@@ -161,7 +161,7 @@ def what_killed_agents_left_is_removed() -> None:
         assert kernel.differences(before, kernel.snapshot()), "something is left"
         said = harness("doctor", *BOTH)
         print(said)
-        assert said.count("a killed run left things there") == 2, said
+        assert said.count("a killed run left some of its resources there") == 2, said
         print(harness("clean", *BOTH, says=(f"{LEFT}target: ", f"{LEFT}initiator: IscsiSession")))
     assert harness("clean", *BOTH) == NOTHING_LEFT
     print("clean: as before")
@@ -193,7 +193,7 @@ def what_a_power_loss_left_is_removed() -> None:
     with unchanged("power loss"):
         switch_off_in_the_middle()
         said = harness("doctor", *BOTH)
-        assert said.count("a killed run left things there") == 1, said
+        assert said.count("a killed run left some of its resources there") == 1, said
         again = ("run", f"--resume={newest_run()}", *BOTH, "--link=local", f"--backing=file:{IMAGE}")
         said = harness(*again, says=(f"removed on the target, left by an earlier run: BackingFile {IMAGE}",))
         assert {record["status"] for record in kernel.newest_records().values()} == {"ok"}, said

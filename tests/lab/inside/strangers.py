@@ -143,7 +143,7 @@ def plain() -> None:
     harness(*RUN, "--portal=192.0.2.3", status=2, says=("nothing answers at 192.0.2.3",))
     refused("--lun=7", says=("expected LUN 7", "LUN 0, 64 MiB"))
     said = harness(*HERE, "--iqn=iqn.2003-01.org.example:other", status=2)
-    says_one_of(said, "know a target of this name", "knows no target of this name")
+    says_one_of(said, "has a target of this name", "has no target of this name")
     words = (f"--portal={PORTAL}", "--workload=rand-write-4k")
     harness("run", *words, status=2, says=("expected workloads that read",))
     second = make("second", iqn=f"{IQN}-2", portals=OTHER_PORTAL)

@@ -110,12 +110,12 @@ def test_what_cannot_be_had_behind_a_portal_is_refused() -> None:
         (TWICE, {"iqn": None, "lun": None}, "name it twice"),
         (TWICE, {"destroy": ("iqn.x:a:2",)}, "--destroy iqn.x:a:2 allows"),
         (TWICE, {"destroy": ("iqn.x:a",)}, "--destroy iqn.x:a allows"),
-        (TWICE, {"destroy": ("nas.lan",)}, "--destroy nas.lan is consent"),
-        (TWICE, {"destroy": ("iqn.x:a:1", "/dev/sdb")}, "--destroy /dev/sdb is consent"),
+        (TWICE, {"destroy": ("nas.lan",)}, "--destroy nas.lan allows"),
+        (TWICE, {"destroy": ("iqn.x:a:1", "/dev/sdb")}, "--destroy /dev/sdb allows"),
         (TWICE, {"initiators": ("local", "ssh://a")}, "expected one initiator to write to a LUN"),
         (TWICE, {"size": "512M..2G"}, "expected --size within its 1 GiB"),
         (TWICE, {"size": "512M..512M"}, "expected --size within its 1 GiB"),
-        (TWICE, {"size": "1K..512M"}, "from whole MiB on"),
+        (TWICE, {"size": "1K..512M"}, "from a whole MiB on"),
     ):
         with pytest.raises(UsageError, match=message) as refused:
             made(**{**where, **asked})

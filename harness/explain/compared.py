@@ -28,7 +28,7 @@ def of_lists(a: CpuCosts, b: CpuCosts) -> tuple[list[list[str]], str]:
     both = sum(key in of_each[1] for key in of_each[0])
     words = f"{both - apart} of {both} CPU costs agree: their 90 % intervals overlap."
     if factors:
-        words += f" The middle one of those above 0 differs by a factor of {stats.median(factors):.2f}."
+        words += f" The median difference is a factor of {stats.median(factors):.2f}."
     return table, words
 
 

@@ -39,7 +39,7 @@ def corrections(plans: Iterable[Plan]) -> list[str]:
             said.update(dict.fromkeys(wrong))
     return [
         f"{_listed(runs)} explained by {f'version {version}' if version else 'an earlier version'} when "
-        f"measured; of that answer, sentences of these kinds were wrong: {'; '.join(said)}."
+        f"measured; that answer was wrong in these places: {'; '.join(said)}."
         for version, (runs, said) in found.items()
     ]
 

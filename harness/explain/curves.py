@@ -41,13 +41,13 @@ def sentences(curves: Sequence[MeasuredCurve]) -> Iterator[str]:
     for curve in curves:
         if curve.disturbed:
             yield (
-                f"{curve.name}: {len(curve.disturbed)} of {len(curve.rates)} points are disturbed, so "
-                "what follows of it is not sure."
+                f"{curve.name}: {len(curve.disturbed)} of {len(curve.rates)} points are disturbed, "
+                "so its results are uncertain."
             )
         if curve.doubts:
             yield (
                 f"{curve.name}: {len(curve.doubts)} of {len(curve.rates)} points have warnings "
-                "('harness table' has them), so what follows of it is not sure."
+                "('harness table' lists them), so its results are uncertain."
             )
         for axis in curve.axes:
             yield from _along(curve, axis)
@@ -92,7 +92,8 @@ def _bend(
         least_at, least = min(found[:start], key=lambda each: each[1].value)
         return (
             f"{begin}reaches {_percent(NEARLY)} of its peak ({_rate(best)}) at {axis} {', '.join(before)} "
-            f"and from {found[start][0]} on, but {axis} {least_at} has {_percent(least.value / best.value)}."
+            f"and from {found[start][0]} on, "
+            f"but only {_percent(least.value / best.value)} at {axis} {least_at}."
         )
     end = len(found) - 1
     if start == end:
@@ -127,8 +128,8 @@ def _rises(axis: str, found: _Found) -> str:
     for (_, one), (at, other) in itertools.pairwise(found):
         if other.value < NEARLY * one.value:
             return (
-                f"peaks at {axis} {shown}, the end of the range ({_rate(most)}), but {axis} {at} has "
-                f"{_percent(1 - other.value / one.value)} less than the point before it."
+                f"peaks at {axis} {shown}, the end of the range ({_rate(most)}), "
+                f"but drops by {_percent(1 - other.value / one.value)} at {axis} {at}."
             )
     return f"still rising at {axis} {shown}, the end of the range ({_rate(most)})."
 
@@ -138,8 +139,8 @@ def _falls(axis: str, found: _Found) -> str:
     shown, best = max(found, key=lambda each: each[1].value)
     at, last = found[-1]
     return (
-        f"peaks at {axis} {shown} ({_rate(best)}); {axis} {at}, the end of the range, has "
-        f"{_percent(last.value / best.value)} of that."
+        f"peaks at {axis} {shown} ({_rate(best)}) and falls to {_percent(last.value / best.value)} of it "
+        f"at {axis} {at}, the end of the range."
     )
 
 
@@ -149,11 +150,11 @@ def _lost(axis: str, found: _Found) -> str:
     half = [each.value <= best.value / 2 for _, each in found]
     start = _from_there_on(half)
     if not any(half):
-        return f"up to {axis} {found[-1][0]} more than half of {_rate(best)} is left."
+        return f"still above half of its peak ({_rate(best)}) at {axis} {found[-1][0]}, the end of the range."
     if start is None or any(half[:start]):
         points = ", ".join(shown for (shown, _), is_lost in zip(found, half, strict=True) if is_lost)
-        return f"half of {_rate(best)} is lost at {axis} {points}, and not at the others."
-    return f"half of {_rate(best)} is lost from {axis} {found[start][0]} on."
+        return f"at or below half of its peak ({_rate(best)}) only at {axis} {points}."
+    return f"at or below half of its peak ({_rate(best)}) from {axis} {found[start][0]} on."
 
 
 def _on(axes: Sequence[str], point: Mapping[str, float]) -> tuple[float, ...]:
@@ -188,7 +189,7 @@ def _named(point: Mapping[str, float]) -> str:
 
 def _loss(loss: tuple[float, float, float, object]) -> str:
     if loss[1] <= 0:
-        return f"no measurable cost, at most {_percent(max(loss[2], 0))}"
+        return f"no measurable cost, under {_percent(max(loss[2], 0))}"
     return f"{_percent(loss[0])}, {_percent(loss[1])} to {_percent(loss[2])}"
 
 

@@ -170,9 +170,9 @@ def costs_of(found: Measured, name: str = "this list") -> CpuCosts:
             ]
     if not errors:
         raise UsageError(
-            "expected cells with the use of the processors, watched for at most "
-            f"{MOST_WATCHED:.0f} times as long as fio ran, found none",
-            hint="measure in real time, without --no-probes, and for longer, such as --runtime 8s",
+            "expected cells with processor use, sampled for at most "
+            f"{MOST_WATCHED:.0f} times fio's run time, found none",
+            hint="measure in real time, without --no-probes and longer, such as --runtime 8s",
         )
     made += _idle(cells, made, plan)
     own, hosts = machine.machine_of(environment, "target"), {"hosts": environment.get("hosts")}
@@ -375,7 +375,7 @@ def _idle(cells: Sequence[Evidence], made: Sequence[CpuCost], plan: Plan) -> Ite
         operation = idle_of(is_shaped(plan.links.get(cell.column.link)))
         left.setdefault(operation, []).append(max(0.0, rest_ns) / path.round_trips)
     for operation, samples in left.items():
-        words = f"what is left of {counted(len(samples), 'cell')} at depth 1, {words_of_part}"
+        words = f"remainder of {counted(len(samples), 'cell')} at depth 1, {words_of_part}"
         least, *_, most = ranked = [*sorted(samples), max(samples)]
         yield CpuCost.of(operation, WhichEnd.NONE, least, ranked[len(samples) // part], most, words)
 

@@ -64,10 +64,10 @@ CACHED = 2.0
 
 TARGET = "target"
 """How that end is called in records."""
-UNSEEN = "of the target nothing was watched, neither its disk nor its processor"
-MOUNTED = "which way its bytes took is not known, because its file system was mounted before"
-UNMEASURED = "what the way carries was not measured, and iperf3 with a server near the target would tell"
-RATE_TELLS = "the speed of the host's card or of the switch's port would tell"
+UNSEEN = "the target was not monitored, neither its disk nor its processor"
+MOUNTED = "its network path is unknown, because the file system was already mounted"
+UNMEASURED = "the path's throughput was not measured; measure it with iperf3 to a server near the target"
+RATE_TELLS = "look up the speed of the host's NIC or the switch port"
 
 Samples = Mapping[str, Sequence[Record]]
 K = TypeVar("K")
@@ -447,7 +447,7 @@ class _CellOf:
         self._miss(*words)
         if self.block_bytes is None:
             of_fio = record.setting.source == FIO_SOURCE
-            self._miss("the size of its blocks is unknown" if of_fio else "its blocks have several sizes")
+            self._miss("its block size is unknown" if of_fio else "its blocks have several sizes")
         demands = self.demands()
         goodput_mb_s, bound = self._most(depth)
         device = of.device_times(self.name)
@@ -568,7 +568,7 @@ class _CellOf:
         dialogue = path.dialogue_of(transport, session, self.direction, window_bytes)
         if dialogue is None:
             title = TRANSPORTS.get(column.transport or "", "session")
-            self._miss(f"the record does not have the negotiated {title} parameters")
+            self._miss(f"the record lacks the negotiated {title} parameters")
             return None
         if self.block_bytes > LARGEST_BLOCK_BYTES:
             self._miss(f"blocks above {LARGEST_BLOCK_BYTES >> 20} MiB are not computed")
@@ -678,7 +678,7 @@ def unknown_rate(streams_mb_s: Mapping[IoDirection, float]) -> str:
     ways: Mapping[IoDirection, str] = {"read": "to the initiator", "write": "to the target"}
     reached = [f"{streams_mb_s[each]:.3g} MB/s {way}" for each, way in ways.items() if each in streams_mb_s]
     least = f"; one TCP stream reached {' and '.join(reached)}" if reached else ""
-    return f"no interface says the link's rate{least}; {RATE_TELLS}"
+    return f"no interface reports the link's rate{least}; {RATE_TELLS}"
 
 
 def measured(records: Sequence[Record]) -> list[Record]:

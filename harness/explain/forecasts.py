@@ -43,7 +43,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def error(self) -> float:
-        """Said / measured."""
+        """Forecast / measured."""
         return self.said_mb_s / self.mb_s
 
     @property
@@ -113,7 +113,7 @@ def _next_to(found: Measured) -> Iterator[tuple[RunFolder, Plan]]:
                         yield run, plan
 
 
-HEADINGS = ("MB/s", "change", "now", "said", "measured", "said/measured", "")
+HEADINGS = ("MB/s", "change", "now", "forecast", "measured", "forecast/measured", "")
 
 
 def rows(found: Sequence[Tried]) -> list[list[str]]:
@@ -133,13 +133,13 @@ def rows(found: Sequence[Tried]) -> list[list[str]]:
 
 
 def summary(found: Sequence[Tried]) -> str:
-    """``7 of 8 forecasts that were tried came true. Furthest off: ...``; empty if nothing was tried."""
+    """``7 of 8 forecasts hit: ... Worst: ...``; empty if nothing was tried."""
     if not found:
         return ""
     right = sum(each.is_within for each in found)
     worst = max(found, key=lambda each: max(each.error, 1 / each.error))
     return (
-        f"{right} of {counted(len(found), 'forecast')} that {'was' if len(found) == 1 else 'were'} tried: "
-        f"measured is within what was said. Furthest off is {worst.name} with {worst.forecast.step.words}: "
-        f"said is {worst.error:.2f} of measured. Said is of the cell as it was in the same rounds (now)."
+        f"{right} of {counted(len(found), 'forecast')} hit: measured within the forecast range. Worst: "
+        f"{worst.name} with {worst.forecast.step.words}: forecast / measured = {worst.error:.2f}. "
+        "Forecasts start from the cell measured in the same rounds (now)."
     )

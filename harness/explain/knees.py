@@ -16,19 +16,19 @@ def sentences(knees: Iterable[Knee]) -> Iterator[str]:
         if knee.low is None:
             said = f"even at {_load(knee, knee.high or 0)}, {_goal(knee.goal, is_met=False)}"
         elif knee.high is None:
-            said = f"at {_load(knee, knee.low)}, the highest load that was tried, still {met}"
+            said = f"at {_load(knee, knee.low)}, the highest load tried, {met}"
         else:
             said = f"up to {_load(knee, knee.load)}, {met} ({_count(knee.low)} to {_count(knee.high)})"
-        said += "" if knee.is_known else "; the search has not come to its end"
-        doubt = "; not sure, for trials were disturbed or have warnings" if knee.is_doubtful else ""
+        said += "" if knee.is_known else "; the search is unfinished"
+        doubt = "; uncertain: trials were disturbed or have warnings" if knee.is_doubtful else ""
         yield f"{knee.curve.name}: {said}{doubt}."
 
 
 def _goal(goal: Goal, *, is_met: bool = True) -> str:
     time = format_duration(goal.at_most_ns / 1e9)
     if goal.of == "mean":
-        return f"requests {'end' if is_met else 'do not end'} within {time} on average"
-    return f"{'' if is_met else 'fewer than '}{goal.of[1:]} % of requests end within {time}"
+        return f"the mean latency is {'within' if is_met else 'above'} {time}"
+    return f"{'' if is_met else 'fewer than '}{goal.of[1:]} % of requests finish within {time}"
 
 
 def _load(knee: Knee, load: float) -> str:

@@ -20,7 +20,7 @@ from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, ChangeKind, ChangeStep
 from harness.model.reread import Sign
 from harness.model.units import format_size
 
-UNKNOWN_WORK = "cipher and kernel were not measured apart"
+UNKNOWN_WORK = "cipher and kernel were not measured separately"
 
 DISTURBED = 2.0
 """If the bounds of the stand-alone ciphers are this factor apart, other programs used the processor as
@@ -114,12 +114,12 @@ def _processor(evidence: Evidence) -> str:
 def _lost_packets(evidence: Evidence) -> str:
     if (lost := evidence.lost_packets) is None:
         return ""
-    return f"TCP sent {lost.resent_bytes} bytes again, the slowest I/O took {lost.slowest_ns / 1e6:.0f} ms"
+    return f"TCP retransmitted {lost.resent_bytes} bytes, the slowest I/O took {lost.slowest_ns / 1e6:.0f} ms"
 
 
 def _emulation(evidence: Evidence) -> str:
     added = evidence.emulation_ns
-    emulation = f"its emulation some {added.mid / 1000:.0f} us of each I/O" if added and added.mid else ""
+    emulation = f"emulation takes about {added.mid / 1000:.0f} us of each I/O" if added and added.mid else ""
     return _in_brackets(emulation, _busy(evidence))
 
 
@@ -191,7 +191,7 @@ RULES = {
         words=lambda _: "the target",
         parts=("target",),
         is_sure=lambda _: False,
-        unsure="its disk and its processor were not measured apart",
+        unsure="its disk and processor were not measured separately",
         detail=lambda e: f"its disk{'' if e.reread is None else ', its memory'} or its processor",
         advice=lambda _: TELLS_APART,
     ),
@@ -228,9 +228,7 @@ RULES = {
         parts=("lost_packets",),
         is_sure=lambda _: True,
         detail=_lost_packets,
-        advice=lambda _: (
-            "who drops them is in the counters of both ends (ip -s link, ethtool -S) and switches"
-        ),
+        advice=lambda _: "check the drop counters of both ends (ip -s link, ethtool -S) and of switches",
     ),
     Limit.CRYPTO: Rule(
         words=lambda _: "crypto work",
@@ -250,7 +248,7 @@ RULES = {
         words=lambda _: "the lab itself",
         parts=("emulation",),
         is_sure=lambda evidence: evidence.busy is not None or evidence.emulation_ns is not None,
-        unsure="neither processors nor emulation were watched",
+        unsure="neither processors nor emulation were monitored",
         detail=_emulation,
     ),
     Limit.UNKNOWN: Rule(words=lambda _: "something unexplained", parts=("rest",)),

@@ -77,8 +77,8 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True):
             if not known.at(at):
                 what = "both ends in one kernel" if known.at(WhichEnd.BOTH) else "single operations alone"
                 raise UsageError(
-                    f"expected CPU costs of the {at}'s end, found those of {what} in {known.name}",
-                    hint="harness cpu-cost --kernels per-host, or with --target, has a list with both",
+                    f"expected CPU costs of the {at}, found {what} in {known.name}",
+                    hint="'harness cpu-cost --kernels per-host', or with --target, measures both ends",
                 )
         return found
 
@@ -184,7 +184,7 @@ def _directions(job: Job) -> list[tuple[float, IoDirection]]:
     if workload.block_bytes is None or workload.in_flight is None:
         raise _NoCost("its blocks have several sizes, or its depth is unknown")
     if workload.rate_iops or workload.rate_bytes_s:
-        raise _NoCost("its load is what was asked for")
+        raise _NoCost("its rate is fixed by the workload")
     if workload.direction == "both":
         reads = float(options.get("rwmixread") or 50) / 100
         return [(reads, "read"), (1 - reads, "write")]
@@ -412,7 +412,7 @@ def rows(found: Sequence[Predicted]) -> Iterator[list[str]]:
         ]
 
 
-HEADINGS = (PREDICTED, "workload", "MB/s, 90 %", "limits", "us of an I/O", "the interval rests on")
+HEADINGS = (PREDICTED, "workload", "MB/s, 90 %", "limits", "us of an I/O", "sources of uncertainty")
 
 
 def sentence(ends: Ends) -> str:
@@ -420,7 +420,7 @@ def sentence(ends: Ends) -> str:
     initiator = ends.initiator or ends.target
     one = WhichEnd.BOTH in ends.of_each()
     whose = f"the target's CPU costs of {ends.target.name}, the initiator's of {initiator.name}"
-    return f"{PREDICTED}, not measured: in closed form, from " + (
+    return f"{PREDICTED}, not measured: calculated from " + (
         f"the CPU costs of {ends.target.name}, where one core has both ends" if one else whose
     )
 
@@ -430,7 +430,7 @@ def doubts(ends: Ends) -> list[str]:
     lists = [found for found in (ends.target, ends.initiator) if found is not None]
     return [
         f"the CPU costs of {found.name} were measured while other programs took {found.fit.taken:.0%} of the "
-        "processors: what limits may be right, the figures are not; measure them again on a quieter machine"
+        "processors: the limits may be right, the figures are not; measure again on a quieter machine"
         for found in lists
         if found.fit is not None and found.fit.taken > disturbance.THRESHOLD
     ]

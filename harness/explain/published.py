@@ -142,7 +142,7 @@ def _limit(
     protected = bool(column.protection)
     step = "without IPsec" if protected else "without the network"
     if ratio > 1 / noise:
-        words = f"{ratio:.2f} of the figure {step}, which is within the noise of this link"
+        words = f"{ratio:.2f} of the figure {step}, within the noise of this link"
         if ratio > 1:
             words = f"{ratio:.2f} times as fast as {step}, which only chance or a cache explains"
         if protected:
@@ -161,10 +161,10 @@ def _limit(
 
 def _of_noise(link: str, factor: float) -> str:
     if factor == 1:
-        return f"{link}: no figure is higher with more layers in its way, so the link's noise is unknown"
+        return f"{link}: no figure rises with more layers, so the link's noise is unknown"
     return (
-        f"{link}: figures are up to {factor - 1:.0%} higher with more layers in their way, which is noise; "
-        f"a loss of less than {1 - 1 / factor:.0%} shows nothing there"
+        f"{link}: figures are up to {factor - 1:.0%} higher with more layers, which is noise; "
+        f"a loss of less than {1 - 1 / factor:.0%} there may be noise"
     )
 
 
@@ -178,7 +178,7 @@ def _of_column(column: ReferenceColumn, cells: Sequence[Concluded], noise: dict[
     names = ", ".join(cell.workload for cell in shown)
     if len(shown) == 1:
         # The noise is a lower bound, so one figure of many soon lies beyond it.
-        return f"{name}: of {len(cells)} figures only {names} shows a loss: no more than a hint"
+        return f"{name}: of {len(cells)} figures only {names} shows a loss, which is only a hint"
     words = f"{name}: {len(shown)} of {len(cells)} figures show a loss ({names})"
     framed = [(cell, cell.framing_ns) for cell in shown if cell.framing_ns is not None]
     if not framed:

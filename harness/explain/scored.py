@@ -66,7 +66,7 @@ HEADINGS = (
     "median error",
     "90th percentile",
     "half width",
-    "within 90 %",
+    "inside 90 % interval",
     "bounds alone",
 )
 
@@ -96,7 +96,7 @@ def outside(found: Score, ends: Ends, network_paths: Sequence[NetworkPath], jobs
     parts = [*_outside(found, ends, network_paths, jobs)]
     if not parts:
         return []
-    return [f"outside what was ever scored (harness predict --score): {'; '.join(parts)}."]
+    return [f"outside the validated range (harness predict --score): {'; '.join(parts)}."]
 
 
 def _outside(

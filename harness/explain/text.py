@@ -129,8 +129,8 @@ def _figures_alone(cells: Sequence[Explained]) -> str:
     names = list(dict.fromkeys(cell.evidence.name for cell in cells))
     files = names[0] if len(names) == 1 else f"{len(names)} outputs of fio"
     return (
-        f"{files}: what limits {counted(len(cells), 'cell')} is not known: fio's output says nothing of "
-        "the path, the device or the processors; harness table shows the figures"
+        f"{files}: what limits {counted(len(cells), 'cell')} is unknown: fio's output does not describe the "
+        "path, the device or the processors; harness table shows the figures"
     )
 
 

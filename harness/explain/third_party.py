@@ -257,7 +257,7 @@ class _Figure:
             most = self.carries(self.mtu or 9000, protected=bool(within), most=True)
             if most and figure and rate and rate * (1 - figure.step / figure.value / 2) > most * 1.002:
                 more = f"{rate / most - 1:.1%} more than the {_rate(most)} of data that {self.link} carries"
-                return f"{name}{_rate(rate)} is {more}{within}{jumbo}; {cache}the link or the unit is another"
+                return f"{name}{_rate(rate)} is {more}{within}{jumbo}; {cache}the link or the unit is wrong"
         if claim.throughput and claim.iops and self.block and not claim.throughput.is_io:
             by_ios, rate = claim.iops.value * self.block, claim.throughput.value
             if not 0.9 < by_ios / rate < 1.1:
@@ -321,14 +321,14 @@ class _Figure:
                 # Mathis et al., 1997: what Reno reaches; CUBIC is near it where round trips are short.
                 segment = (self.mtu or 1500) - theory.IP_HEADER_BYTES[4] - theory.TCP_HEADER_BYTES
                 most = streams * 1.22 * segment / (trip_s * math.sqrt(claim.loss))
-                words = f"losses (of {claim.loss:.2%}, with which TCP reaches {_rate(most)} there)"
+                words = f"packet loss (at {claim.loss:.2%} TCP reaches {_rate(most)} there)"
                 self.share("loss", Cause.LOSS, rate / most, MEDIUM, words, NEAR, PING)
         if share := self.times(claim.local) or 0.0:
-            words = f"the disk ({share:.2f} of what it gives by itself)"
+            words = f"the disk ({share:.2f} of its stand-alone rate)"
             self.share("disk", Cause.DEVICE, share, sure, words, NEARLY, 1.2)
         network = self.bytes_s(claim.network)
         if rate and network and not self.is_protected:
-            words = f"what TCP reaches there by itself ({_rate(network)})"
+            words = f"TCP's rate without storage ({_rate(network)})"
             least = math.inf if self.found else NEARLY
             self.share("TCP by itself", Cause.LINK, rate / network, MEDIUM, words, least)
         if claim.link and claim.link.is_memory and not self.is_storage and not self.found:
@@ -404,7 +404,7 @@ class _Figure:
         if not self.is_protected or not self.rate or not self.cipher or self.is_offloaded:
             return None
         share = self.shares["cipher"] = self.rate / self.cipher
-        words = f"one core's cipher ({share:.0%} of what it does by itself)"
+        words = f"one core's cipher ({share:.0%} of its stand-alone rate)"
         return self.limited(Cause.CRYPTO, MEDIUM, words) if NEAR <= share <= 1.1 else None
 
     def by_more_at_once(self) -> Judged | None:
@@ -413,7 +413,7 @@ class _Figure:
         if not part:
             return None
         if part >= 1 / MORE and self.is_protected and 0 < link < NEARLY:
-            words = "one core's work for one tunnel (more streams in it are no faster, the link is not full)"
+            words = "one core's work for one tunnel (more streams are no faster, the link is not full)"
             return self.limited(Cause.CPU, LOW if self.load is None else MEDIUM, words)
         if part > 1 / MANY:
             return None
@@ -467,7 +467,7 @@ class _Figure:
         return f"{', '.join(parts)}: nothing that was reported is full"
 
     def masked(self, cause: Cause, sure: Confidence, words: str) -> Judged:
-        said = f"{words}: {self.protection} was not loaded, and nothing can be said of it"
+        said = f"{words}: {self.protection} was not under load, so its cost is unknown"
         return self.say(AnswerKind.MASKED, cause, sure, said, "faster")
 
     def limited(self, cause: Cause, sure: Confidence, words: str) -> Judged:
@@ -539,5 +539,5 @@ def lines(found: Sequence[Judged]) -> list[str]:
     said = []
     for each in found:
         said.append(f"{each.title}: {each.sentence}" if each.title else each.sentence)
-        said += [f"  would tell more: {what}: {command}" for what, command in each.decides.items()]
+        said += [f"  to find out, measure {what}: {command}" for what, command in each.decides.items()]
     return said

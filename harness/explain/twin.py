@@ -113,7 +113,7 @@ def why_none(plan: Plan) -> str:
         return "the run itself is in virtual time"
     if all(column.is_local for column in plan.columns):
         return "it has no column over a link"
-    return "the rate of no link is known"
+    return "no link's rate is known"
 
 
 def disk_like(evidence: Sequence[Evidence]) -> DiskProfile:

@@ -186,7 +186,7 @@ def _of_disturbed(evidence: Evidence, at_most_ns: float) -> Verdict:
     return Verdict(
         limited_by=limit,
         confidence=Confidence.HIGH,
-        reason=f"at least {share:.0%} of the time, though other programs made it longer",
+        reason=f"at least {share:.0%} of the time, though other programs slowed it",
         share=share,
         detail=limit.rule.detail(evidence),
     )
@@ -330,7 +330,7 @@ def _doubt(evidence: Evidence) -> str:
         first, others = (f"{time_ns / 1000:.0f} us" for time_ns in (evidence.first_ns, evidence.time_ns.mid))
         return (
             f"a cache of the target's answered all repeats but the first (an I/O took {first}, then "
-            f"{others}), so this is no figure of its disk"
+            f"{others}), so this does not measure its disk"
         )
     excess_ns = waterfall.excess_ns(evidence)
     if not excess_ns:
@@ -383,7 +383,7 @@ def _confidence(evidence: Evidence, limit: Limit, share: float) -> tuple[Confide
     is_of_target = limit == evidence.limit_of_target
     is_half_known = evidence.is_one_end or bool(evidence.rate_unknown)
     if is_half_known and (not evidence.is_target_shown if is_of_target else share < MOST):
-        what = "the target was not watched" if evidence.is_one_end else "the link's rate is not known"
+        what = "the target was not monitored" if evidence.is_one_end else "the link's rate is unknown"
         return Confidence.MEDIUM, what
     return (Confidence.HIGH, "") if limit.rule.is_sure(evidence) else (Confidence.MEDIUM, limit.rule.unsure)
 

@@ -139,9 +139,7 @@ def parse(text: str, ends: Ends) -> list[FasterPart]:
         name, is_named, factor = word.strip().rpartition("=")
         match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)x", factor)
         if match is None or not float(match[1]):
-            raise UsageError(
-                f"--what-if {shown(word)}: expected how many times as fast, such as 2x", hint="try cipher=2x"
-            )
+            raise UsageError(f"--what-if {shown(word)}: expected a factor, such as 2x", hint="try cipher=2x")
         if is_named and name not in known:
             raise unknown_name("part", name, known)
         # A round trip that is twice as fast takes half the time.
@@ -351,9 +349,11 @@ def of_run(found: Measured, text: str) -> PrintedWhatIf:
             f"left out, because radios and several initiators have no CPU costs: {listed(left_out)}"
         )
     if unknown:
-        outside.append(f"doubtful, because no interface says their link's rate: {listed(unknown)}")
+        outside.append(f"doubtful, because no interface reports their link's rate: {listed(unknown)}")
     if off:
-        outside.append(f"doubtful, because CPU costs say another figure than was measured: {listed(off)}")
+        outside.append(
+            f"doubtful, because the CPU costs predict a different figure than measured: {listed(off)}"
+        )
     return msgspec.structs.replace(made, outside=tuple(outside))
 
 
@@ -383,7 +383,7 @@ def worked_out(
     if not any(each.mb_s for each in matrix.base):
         why = "; ".join(dict.fromkeys(each.why_not for each in matrix.base))
         raise UsageError(
-            f"expected a cell that CPU costs tell something of, found none: {why}",
+            f"expected a cell that these CPU costs can predict, found none: {why}",
             hint="harness cpu-cost measures what is missing",
         )
     of_each = {change: matrix.gains(change) for change in dict.fromkeys(changes)}
@@ -433,8 +433,8 @@ def _worth(change: FasterPart, found: Sequence[Gain]) -> Worth:
 def sentence(found: PrintedWhatIf) -> str:
     """What stands above the lines of a run."""
     return (
-        f"{PREDICTED}, not measured: MB/s as measured, times the ratio of two predictions, with each change "
-        f"and without, up to what the link carries, from the CPU costs of {found.machine}"
+        f"{PREDICTED}, not measured: measured MB/s scaled by the predicted speed-up, up to the "
+        f"link's goodput; CPU costs of {found.machine}"
     )
 
 
@@ -467,7 +467,7 @@ def lines(found: PrintedWhatIf) -> list[str]:
         rows.append(row)
     most, width = max([each.gain for each in found.parts] + [1e-9]), max(map(len, names), default=0)
     said = tabulate(rows, "firstrow", disable_numparse=True, stralign="right").splitlines()
-    said += ["", f"{PREDICTED}, the middle cell of those that have it, and how far it may be off with 90 %:"]
+    said += ["", f"{PREDICTED}, median over the cells, ± half of the 90 % interval:"]
     for each in found.parts:
         bar = "#" * round(WIDEST * max(0.0, each.gain) / most)
         said.append(f"{each.words:{width}}  {_percent(each.gain, each.half_width):>14}  {bar}".rstrip())

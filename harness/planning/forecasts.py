@@ -37,7 +37,7 @@ def make_plans(plan: Plan, cells: Sequence[Explained]) -> list[Plan]:
         change, column, name = cell.verdict.change, cell.evidence.column, cell.evidence.workload
         if change is None or not cell.mb_s or (column, name) not in plan.places:
             continue
-        if is_open_loop(jobs[name]):  # its load is what was asked for
+        if is_open_loop(jobs[name]):  # its rate is fixed by the workload
             continue
         changed, workload = column, name
         if change.step.kind is ChangeKind.DEPTH:

@@ -187,7 +187,7 @@ class LoadedResults(Measured, frozen=True, kw_only=True, dict=True):
 
     @functools.cached_property
     def tried(self) -> list[Tried]:
-        """Forecasts that were tried, by these runs or by those next to them."""
+        """Forecasts checked, by these runs or by those next to them."""
         return forecasts.stored(self)
 
     @functools.cached_property

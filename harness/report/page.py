@@ -329,8 +329,8 @@ def _answer(results: LoadedResults, facts: Sequence[ColumnFacts]) -> str:
         )
     reported += "".join(f"<p>{for_page(line)}</p>" for line in results.corrections)
     if tried := results.tried:
-        reported += f"<h3>Said and measured</h3><p>{for_page(forecasts.summary(tried))}</p>"
-        reported += _data("Forecasts that were tried", forecasts.HEADINGS, forecasts.rows(tried))
+        reported += f"<h3>Forecast and measured</h3><p>{for_page(forecasts.summary(tried))}</p>"
+        reported += _data("Forecasts checked", forecasts.HEADINGS, forecasts.rows(tried))
     return f'<section id="answer"><h2>What it costs, and why</h2>{reported}{_legend(facts)}</section>'
 
 

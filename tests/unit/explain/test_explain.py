@@ -480,6 +480,6 @@ def test_the_parts_of_the_time_fit_a_terminal() -> None:
     (of_fio,) = explain([record(10.0, source=FIO_SOURCE, link="fio", transport=None, block_bytes=None)], {})
     missing = of_fio.evidence.missing
     assert "this fio did not report its job's options, so the number of I/Os in flight is unknown" in missing
-    assert "the size of its blocks is unknown" in missing
+    assert "its block size is unknown" in missing
     hostile = Explained.of(cell(workload="x\x1b[31m", missing=("y\n",)))  # Names of others are harmless.
     assert "\x1b" not in text([hostile])

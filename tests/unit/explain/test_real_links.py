@@ -77,7 +77,7 @@ def test_what_one_stream_reached_is_no_rate_of_a_link_no_limit_and_nothing_to_do
         assert verdict.confidence is not Confidence.HIGH, "the link's part is not known"
         assert "link" not in verdict.bounds_ns or not verdict.bounds_ns["link"]
         known = (
-            "no interface says the link's rate; one TCP stream reached 12.1 MB/s to the initiator and 12.3"
+            "no interface reports the link's rate; one TCP stream reached 12.1 MB/s to the initiator and 12.3"
         )
         assert any(known in words for words in evidence.missing)
 
@@ -87,7 +87,7 @@ def test_the_answer_tells_the_stream_as_a_lower_bound_and_not_where_a_cell_beat_
     assert "8.98" in slower and "15.9" in faster
     for words in (slower, faster):
         assert " max" not in words and "More than the link should carry" not in words
-        assert "the speed of the host's card or of the switch's port would tell." in words
+        assert "look up the speed of the host's NIC or the switch port." in words
         assert "Would help" not in words and "the link's rate at 256K" not in words
     assert "one TCP stream reached 12.1 MB/s" in slower
     without = answer(reads(9.0), [])

@@ -62,7 +62,7 @@ def test_real_links_are_set_as_they_were_found() -> None:
     [
         ({"virtual_time": True}, "virtual time"),
         ({"columns": (Column("local"),)}, "no column over a link"),
-        ({"columns": (Column("local"), Column("wired"))}, "the rate of no link is known"),
+        ({"columns": (Column("local"), Column("wired"))}, "no link's rate is known"),
     ],
 )
 def test_a_run_without_a_twin_is_told_why(changes: dict[str, Any], why: str) -> None:

@@ -163,7 +163,7 @@ def test_of_a_run_what_was_measured_is_multiplied_by_the_ratio() -> None:
     # If they say none, nothing is twice that.
     found = what_if.of_run(replace(run, plans=plans), "rate=2x,rtt=0.5x")
     assert not any("rate 2x" in cell.gains for cell in found.cells)
-    assert any("no interface says their link's rate: wired" in each for each in found.outside)
+    assert any("no interface reports their link's rate: wired" in each for each in found.outside)
 
 
 def test_the_command_prints_a_chart_and_nothing_else_with_it() -> None:

@@ -321,7 +321,7 @@ def cause(record: AnyRecord) -> str:
     if still_ns := stood_still_ns(use):
         time = f"{still_ns / 1e9:.1f} s"
         if use.taken is None:
-            return f"{where}the harness {STOOD_STILL} for {time}, or had no processor: nobody watched"
+            return f"{where}the harness {STOOD_STILL} for {time}, or got no processor time: not monitored"
         return f"{where}the run {STOOD_STILL} for {time}: it was stopped, or the machine slept"
     half = (use.taken or 0.0) / 2
     if (use.stolen or 0.0) >= half:

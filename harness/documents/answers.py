@@ -382,24 +382,24 @@ def _dear(ask: Ask, figures: Figures) -> list[str]:
 
 def _whom(ask: Ask, origins: Origins) -> str:
     """Whom to complain to, in plain words; empty if that is not known."""
-    measured, processors = origins.measured, "complain to the processors and the software"
+    measured, processors = origins.measured, "the cause is the processors and the software"
     if isinstance(ask, LinkMost):
         ceiling = _most_per_s(ask)
         if not measured.rows or not ceiling:
             return ""
         is_links = measured.rows[""][0] / ceiling >= MOSTLY
-        whom = "complain to the link" if is_links else f"{processors}, not to the link"
+        whom = "the cause is the link" if is_links else f"{processors}, not the link"
         return f"{whom}. {ask.what}: {_words(ask, measured)}, of {ceiling:.0f} that its rate allows"
     name, whole = _whole(ask, origins)
     share = _links_share(ask, origins.virtual, whole)
     if share is None:
         return ""
     if share >= MOSTLY:
-        whom = "complain to the protocol and its links, not to a machine"
+        whom = "the cause is the protocol and its links, not a machine"
     elif share <= 1 - MOSTLY:
-        whom = f"{processors}, not to the protocol"
+        whom = f"{processors}, not the protocol"
     else:
-        whom = f"{processors}, and to the protocol as well"
+        whom = f"{processors}, and the protocol as well"
     free = _words(ask, origins.virtual)
     return f"{whom}. {ask.what}: {free} where processors cost nothing, {_words(ask, whole)} {name}"
 
@@ -435,9 +435,9 @@ def _conclusion(ask: Ask, origins: Origins) -> str:
         rest = f"{part} of {whose}, processors and implementation for the rest"
         parts.append(f"{what} account for {rest if share < 0.995 else f'all of {whose}'}")
     elif measured.is_single and not dear and _dear(ask, origins.virtual):
-        parts.append("in virtual time, where no processor limits, there is one")
+        parts.append("virtual time, where no processor limits, shows one")
     elif dear and not origins.virtual.rows:
-        parts.append("without virtual time it is open how much of it links and protocols cause")
+        parts.append("without a run in virtual time, the share of links and protocols is unknown")
     if measured.rows and measured.slower_by != 1:
         parts.append(
             f"ours were measured at 1/{measured.slower_by:g} of each rate, which the lab's one processor can "
@@ -458,7 +458,7 @@ def _of_ours(ask: Ask, measured: Figures, dear: int) -> str:
         many = f" in {dear} of our {len(measured.rows)} workloads" if not measured.is_single else ""
         return f"It costs something here{many}{left_out}"
     if isinstance(ask, LinkSteps):
-        return "Our figures do not rise with each one, so they do not tell what one adds"
+        return "Our figures do not rise with each step, so the cost of one is unknown"
     least = f"{TOLERANCE_POINTS:g}" if _unit(ask) == PERCENT else f"{100 * TOLERANCE:.0f}"
     return f"Our figures show no cost{left_out}: what is below {least} % may be chance"
 
@@ -472,9 +472,7 @@ def _ratio_to(origins: Origins) -> str:
 
 def _next_to_document(dear: int, of: int, title: str, is_dear: bool) -> str:
     if of > 1:
-        return (
-            f"; {title} shows a loss in {dear or 'none'} of {of}{', which is a hint at most' * (dear == 1)}"
-        )
+        return f"; {title} shows a loss in {dear or 'none'} of {of}{', which is only a hint' * (dear == 1)}"
     if dear:
         return f"{', as' if is_dear else '; unlike'} in {title}"
     return f"; the difference in {title} may be chance" if is_dear else f"; neither do those of {title}"

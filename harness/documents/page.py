@@ -60,7 +60,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def whom(self) -> str:
         """The first answer that is known to whom to complain to; empty if none is."""
-        nobody = "nobody to complain to: no loss is shown"
+        nobody = "no loss is shown"
         nobody = nobody if all(answer.is_free for answer in self.answers) else ""
         whom = next((answer.whom for answer in self.answers if answer.whom), nobody)
         return whom and f"{capital(whom)}."

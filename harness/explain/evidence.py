@@ -124,14 +124,14 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     ``reread`` is that of reads that may come from the target's memory and not from its disk.
 
-    ``is_one_end``: of the target nothing was watched. ``device_ns`` is then all that the target takes, and
+    ``is_one_end``: the target was not monitored. ``device_ns`` is then all that the target takes, and
     ``limit_of_target`` what of it that is, "" if its disk and its processor cannot be told apart
     (``one_end``), ``is_target_shown`` if other cells show that. ``command_ns`` is the time of a command that
     reaches no disk, and its answer has ``command_bytes``. ``is_full_alone``: more in flight was no quicker,
     so a resource is full with one I/O already. ``is_random``: the blocks lie in no order. ``first_ns`` is the
     time in the first repeat, if all others took far less.
 
-    ``missing`` says what is unknown, and what would tell. If ``is_disturbed``, no figure of the cell counts
+    ``missing`` says what is unknown, and how to find out. If ``is_disturbed``, no figure of the cell counts
     but ``at_most_ns``: so long an I/O took next to other programs, and without them it takes less. Besides
     that is known what the link's plan says.
     """

@@ -23,11 +23,11 @@ from harness.results.store import RunFolder
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):
-    """A forecast that was tried. ``tried_by`` is the id of the run that did.
+    """A forecast that a run checked. ``tried_by`` is that run's id.
 
     ``now_mb_s`` is the cell without the change in that run (its forecast's own figure, where the disk was
-    changed), ``said_mb_s`` what was said of it, from ``least_mb_s`` to ``most_mb_s``, and ``mb_s`` what was
-    measured with the change, all in 10^6 bytes per second. ``is_within``: measured is between the two.
+    changed), ``said_mb_s`` the forecast, from ``least_mb_s`` to ``most_mb_s``, and ``mb_s`` the measurement
+    with the change, all in 10^6 bytes per second. ``is_within``: the measurement is between the two.
     ``is_disturbed``: other programs disturbed all repeats of one of the two.
     """
 

@@ -19,11 +19,11 @@ from harness.model import ChangeKind
 
 
 class Headroom(msgspec.Struct, frozen=True, kw_only=True):
-    """A protection whose cost is hidden by what limits the cell.
+    """A protection whose cost the cell's limit hides.
 
     ``mb_s`` is the load at which a core would be full, from ``least_mb_s`` to ``most_mb_s``, and
     ``cipher_mb_s`` the one at which cipher and check alone would fill it, all in 10^6 bytes per second of
-    such I/Os; None if the core was not watched, or the cipher not measured.
+    such I/Os; None if the core was not monitored or the cipher not measured.
     """
 
     mb_s: float | None = None

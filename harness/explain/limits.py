@@ -158,8 +158,8 @@ def _transport(evidence: Evidence) -> str:
 
 
 class Limit(enum.StrEnum):
-    """What limits a cell. ``lab``: what emulates the link, and not the link that it imitates. ``target``: its
-    disk or its processor, which cannot be told apart from the initiator."""
+    """What limits a cell. ``lab``: the emulation, not the emulated link. ``target``: its disk or its
+    processor, which the initiator alone cannot separate."""
 
     DEVICE = "device"
     TARGET = "target"

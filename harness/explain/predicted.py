@@ -94,10 +94,9 @@ class NetworkPath(msgspec.Struct, frozen=True, kw_only=True):
 class Predicted(msgspec.Struct, frozen=True, kw_only=True):
     """A cell: the throughput in 10^6 bytes per second, with 90 % from ``low_mb_s`` to ``high_mb_s``.
 
-    ``name`` is its column's label, ``then`` what limits. ``bound_mb_s`` is what the link alone would let
-    through. ``rests_on`` are the parts of the time and how large each is, in ns per I/O, and ``unsure`` what
-    the interval is made of, as parts of the figure. ``why_not`` says why there is no figure. ``mark`` is
-    ``PREDICTED``, always.
+    ``name`` is its column's label, ``then`` what limits. ``bound_mb_s`` is the link's bound. ``rests_on`` are
+    the parts of the time, in ns per I/O, and ``unsure`` the sources of uncertainty, as fractions of the
+    figure. ``why_not`` says why there is no figure. ``mark`` is ``PREDICTED``, always.
     """
 
     name: str
@@ -114,9 +113,9 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PrintedPrediction(msgspec.Struct, frozen=True, kw_only=True):
-    """A matrix that nobody measured: ``predicted`` is always true. ``machine`` and ``initiator_machine`` are
-    names of CPU cost files, ``outside`` says what of it was never scored (``harness predict --score``), and
-    which lists are of a busy machine."""
+    """A predicted matrix: ``predicted`` is always true. ``machine`` and ``initiator_machine`` are names of
+    CPU cost files, ``outside`` says which parts were never validated (``harness predict --score``), and
+    which CPU costs come from a busy machine."""
 
     machine: str
     initiator_machine: str

@@ -16,7 +16,7 @@ from harness.model import Column, Setting
 
 
 class PrintedTime(TypedDict):
-    """The time of one I/O, in ns: of its repeats the least, the ``median`` and the most."""
+    """The time of one I/O over the repeats, in ns: lowest, ``median`` and highest."""
 
     low: float
     median: float
@@ -24,10 +24,10 @@ class PrintedTime(TypedDict):
 
 
 class PrintedChange(Change, frozen=True, kw_only=True):
-    """What would help most, and the time per I/O after it: most likely, and from and to which.
+    """The change that helps most, and the time per I/O after it: most likely, lower and upper bound.
 
-    ``then`` is what limits after it, ``how`` from what that was computed. ``mb_s``, ``least_mb_s`` and
-    ``most_mb_s`` are the rates with it, in 10^6 bytes per second.
+    ``then`` is what limits after it, ``how`` the calculation. ``mb_s``, ``least_mb_s`` and ``most_mb_s`` are
+    the rates with it, in 10^6 bytes per second.
     """
 
     mb_s: float | None
@@ -38,21 +38,21 @@ class PrintedChange(Change, frozen=True, kw_only=True):
 class PrintedVerdict(TypedDict):
     """A cell, and what limits it. What is unknown is null.
 
-    ``setting`` and ``column`` are as in records; ``origin`` is what of the setting must be said.
-    ``encrypted`` is null without protection, and of a program's tunnel. ``holds`` is the part of the draws
-    from the evidence that agree. ``either`` are two limits of which it is one, each with the part of the
+    ``setting`` and ``column`` are as in records; ``origin`` is the part of the setting that readers must
+    know. ``encrypted`` is null without protection, and of a program's tunnel. ``holds`` is the share of Monte
+    Carlo draws from the evidence that agree. ``either`` are two candidate limits, each with the share of the
     time that it explains. ``doubt`` is what makes the evidence doubtful. ``is_lab_limited``: the lab limits,
-    and not the link that it imitates. ``share`` is the part of the time that the limit explains. ``depth``
-    is the number of I/Os in flight. ``mb_s`` is the rate, in 10^6 bytes per second. ``goodput_mb_s`` is the
-    most TCP payload that the link carries. ``stream_mb_s`` is the most that one TCP stream reached over a
-    real one, in the cell's direction: a lower bound of that. ``one_at_a_time_mb_s`` is the most that one
-    request at a time allows, at depth 1. ``time_ns`` is run time divided by the number of I/Os, ``whole_ns``
-    the time that one I/O is in flight. ``waterfall_ns`` are its parts. ``bounds_ns`` are the least times per
-    I/O that each resource allows, at depths above 1. ``headroom``: what limits hides what the protection
-    costs, up to which load; null if it does not. ``implementation_ns`` is the time beyond the digital
-    twin's. ``ipsec_itself_ns`` is how much longer the twin takes with IPsec. ``cipher_ns`` is the time of
-    the stand-alone ciphers. ``missing`` says what is unknown, and what would tell. If ``is_disturbed``,
-    other programs spoiled all of its repeats, and it moves ``at_least_mb_s`` without them.
+    not the emulated link. ``share`` is the share of the time that the limit explains. ``depth`` is the number
+    of I/Os in flight. ``mb_s`` is the rate, in 10^6 bytes per second. ``goodput_mb_s`` is the most TCP
+    payload that the link carries. ``stream_mb_s`` is the highest rate of one TCP stream over a real link, in
+    the cell's direction: a lower bound of the goodput. ``one_at_a_time_mb_s`` is the most that one request at
+    a time allows, at depth 1. ``time_ns`` is run time divided by the number of I/Os, ``whole_ns`` the time
+    that one I/O is in flight. ``waterfall_ns`` are its parts. ``bounds_ns`` are each resource's lower bound
+    of the time per I/O, at depths above 1. ``headroom``: the load up to which the limit hides the
+    protection's cost; null if it does not. ``implementation_ns`` is the measured time minus the digital
+    twin's. ``ipsec_itself_ns`` is how much longer the twin takes with IPsec. ``cipher_ns`` is the time of the
+    stand-alone ciphers. ``missing`` says what is unknown, and how to find out. If ``is_disturbed``, other
+    programs spoiled all of its repeats, and ``at_least_mb_s`` is a lower bound of its rate without them.
     """
 
     workload: str
@@ -90,8 +90,8 @@ class PrintedVerdict(TypedDict):
 
 
 class PrintedVerdicts(TypedDict):
-    """Each cell, in ``corrections`` what earlier versions said wrongly, in ``tried`` the forecasts that
-    were tried, and in ``volumes`` what disks would give over the columns: computed."""
+    """All cells. ``corrections`` are errors of earlier versions' answers, ``tried`` forecasts that a run
+    checked, and ``volumes`` calculated speeds of other disks over the columns."""
 
     cells: list[PrintedVerdict]
     corrections: list[str]

@@ -38,7 +38,7 @@ class LimitingResource(enum.StrEnum):
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """A step, and the time per I/O after it: most likely, and from and to which.
 
-    ``then`` is what limits after it, ``how`` from what that was computed.
+    ``then`` is what limits after it, ``how`` the calculation.
     """
 
     step: ChangeStep

@@ -20,10 +20,10 @@ FILE = ("profiles", "predictions.toml")
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The cells that one thing ``limits``, or ``all`` of them. Errors and widths are parts of what was
-    measured, ``median_error`` and ``p90_error`` those of the cells. ``half_width`` is the middle interval's,
-    ``covered`` the part of the cells within their 90 %. ``bounds_error`` is the median of the link's bounds
-    alone, of the ``bounds_cells`` that have any (None: no cell)."""
+    """The cells that one thing ``limits``, or ``all`` of them. Errors and widths are fractions of the
+    measurement; ``median_error`` and ``p90_error`` are over the cells. ``half_width`` is the median
+    interval's, ``covered`` the share of cells inside their 90 % interval. ``bounds_error`` is the
+    median error of the link's bounds alone, of the ``bounds_cells`` that have any (None: no cell)."""
 
     limits: str
     cells: Annotated[int, msgspec.Meta(ge=0)]
@@ -36,11 +36,12 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was scored.
+    """The validation of predictions.
 
-    ``measured`` says what that is, and ``cpu_costs`` are those that it was predicted from. It had these
-    ``links``, ``protections`` and ``transports``, and at most ``deepest`` I/Os in flight and blocks of
-    ``largest_block_bytes``. ``worst`` are the cells that were furthest off, ``kinds`` all by what limits.
+    ``measured`` describes the measurements, ``cpu_costs`` names the CPU costs of the predictions. It covers
+    these ``links``, ``protections`` and ``transports``, up to ``deepest`` I/Os in flight and blocks of
+    ``largest_block_bytes``. ``worst`` are the cells with the largest errors, ``kinds`` all cells by what
+    limits.
     """
 
     measured: str = ""

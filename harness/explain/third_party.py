@@ -54,7 +54,7 @@ HIGH, MEDIUM, LOW, NONE = Confidence
 
 
 class AnswerKind(enum.StrEnum):
-    """``masked``: nothing can be said of the protection, for something else is full."""
+    """``masked``: the protection's cost is unknown, because something else is full."""
 
     LIMITED = "limited"
     IMPOSSIBLE = "impossible"
@@ -63,9 +63,9 @@ class AnswerKind(enum.StrEnum):
 
 
 class Cause(enum.StrEnum):
-    """What limits. ``cpu``: a core's work with packets, or all of its work where the figures do not separate
-    a cipher; ``crypto``: the cipher's. ``one-at-a-time``: each request waits for the one before it, and no
-    part of that time that is known is most of it."""
+    """What limits. ``cpu``: a core's packet processing, or all its work where the figures do not separate
+    the cipher; ``crypto``: the cipher. ``one-at-a-time``: each request waits for the one before it, and
+    no known part takes most of that time."""
 
     LINK = "link"
     CPU = "cpu"
@@ -79,9 +79,9 @@ class Cause(enum.StrEnum):
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer on one figure. ``shares`` are how full each resource is, as far as that is known; 1 is full.
-    Of a masked figure ``limited_by`` is what limits in place of the protection. ``decides`` are what would
-    tell more, with the command that measures it."""
+    """The answer on one figure. ``shares`` are the known utilizations of resources; 1 is full. If the
+    answer is masked, ``limited_by`` is what limits instead of the protection. ``decides`` are further
+    measurements that would decide it, with their commands."""
 
     title: str
     answer: AnswerKind
@@ -520,7 +520,7 @@ DECIDES = {
     "local": ("the disk by itself, on the target", _FIO, ""),
     "depth": ("how many requests are in flight", "iostat -x 1", ""),
     "parallel": ("more at once", "iperf3 -c HOST -P 8", f"{_FIO} --ioengine=libaio --iodepth=32"),
-    "round trip": ("the round trip in a row", "ping -i 0.002 -c 1000 HOST", ""),
+    "round trip": ("the round trip, pinged in quick succession", "ping -i 0.002 -c 1000 HOST", ""),
     "cipher": ("the cipher by itself on one core", "openssl speed -evp aes-128-gcm -bytes 1420", ""),
     "window": ("the window, and what is in flight", "ss -ti", ""),
     "losses": ("retransmissions and fragments", "nstat -az TcpRetransSegs IpFragCreates IpReasmFails", ""),

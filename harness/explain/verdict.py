@@ -63,8 +63,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     Without a verdict, ``either`` has the two limits of which it is one, if that is known, each with the part
     of the time that it explains: from the 5th to the 95th percentile of all draws. ``doubt`` is what makes
     the evidence doubtful, ``unsure`` in a few words why the confidence is not high. ``waterfall_ns`` adds up
-    to ``whole_ns``, the time that one I/O is in flight. ``bounds_ns`` are the least times per I/O that each
-    resource allows, at depths above 1. ``headroom``: the limit hides what the protection costs.
+    to ``whole_ns``, the time that one I/O is in flight. ``bounds_ns`` are each resource's lower bound of the
+    time per I/O, at depths above 1. ``headroom``: the limit hides what the protection costs.
     """
 
     limited_by: Limit

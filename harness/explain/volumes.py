@@ -49,13 +49,13 @@ ROUNDING = 1e-6
 
 
 class VolumeOverPath(msgspec.Struct, frozen=True, kw_only=True):
-    """What a disk would give over a column, one I/O at a time: computed, and never measured so.
+    """A disk's calculated speed over a column, one I/O at a time.
 
     ``disk`` is the name of a profile, or ``local-device``: the initiator's own. Rates are in 10^6 bytes per
-    second: ``disk_mb_s`` is the disk without a network, ``over_mb_s`` over the column, with the
-    bounds ``low_mb_s`` and ``high_mb_s``; null if only the bounds are known. ``kept`` is the part of its rate
-    that the disk keeps. ``is_read_ahead``: the disk works while the path does. ``is_lab_limited``: the lab
-    limits the path, and not the link that it imitates. ``mark`` is always ``computed``.
+    second: ``disk_mb_s`` is the disk without a network, ``over_mb_s`` over the column, with the bounds
+    ``low_mb_s`` and ``high_mb_s``; null if only the bounds are known. ``kept`` is the share of its rate that
+    the disk keeps. ``is_read_ahead``: the disk works while the path does. ``is_lab_limited``: the lab limits
+    the path, not the emulated link. ``mark`` is always ``computed``.
     """
 
     disk: str

@@ -68,14 +68,14 @@ FAR = math.log(1.2)
 
 
 class ChangedCell(msgspec.Struct, frozen=True, kw_only=True):
-    """A cell, as it is and as it would be; rates are in 10^6 bytes per second.
+    """A cell before and after a change; rates are in 10^6 bytes per second.
 
-    ``name`` is its column's label. ``predicted_mb_s`` is what the CPU costs say of it as it is. What was
-    measured is ``measured_mb_s``, null of a matrix that nobody measured; if ``is_disturbed``, other programs
-    spoiled all of its repeats. ``gains`` are by what part it would be faster, by the words of each change of
-    something that it has. ``would_be_mb_s`` are the rates with it: what was measured, or else predicted, that
-    much faster; with 90 % from ``would_be_low_mb_s`` to ``would_be_high_mb_s``. ``why_not`` says why nothing
-    is predicted. ``mark`` is always ``predicted``.
+    ``name`` is its column's label. ``predicted_mb_s`` is the prediction without a change. What was measured
+    is ``measured_mb_s``, null of a matrix that nobody measured; if ``is_disturbed``, other programs spoiled
+    all of its repeats. ``gains`` are the predicted speed-ups by change (0.1: 10 % faster). ``would_be_mb_s``
+    are the rates with the change: the measurement, or else the prediction, scaled by the speed-up, with the
+    90 % interval from ``would_be_low_mb_s`` to ``would_be_high_mb_s``. ``why_not`` says why nothing is
+    predicted. ``mark`` is always ``predicted``.
     """
 
     name: str
@@ -92,10 +92,10 @@ class ChangedCell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Worth(msgspec.Struct, frozen=True, kw_only=True):
-    """What a ``part`` is worth if it alone were ``factor`` times as fast (of ``rtt``: as long).
+    """The gain if a ``part`` alone were ``factor`` times as fast (``rtt``: as long).
 
-    ``gain`` is by what part the middle one of the ``cells`` that have it would be faster, and
-    ``half_width`` how far to either side the middle interval of these reaches.
+    ``gain`` is the median speed-up over the ``cells`` that have the part (0.1: 10 % faster), and
+    ``half_width`` half the median 90 % interval.
     """
 
     part: str
@@ -110,11 +110,10 @@ class Worth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PrintedWhatIf(msgspec.Struct, frozen=True, kw_only=True):
-    """What changes would give that nobody made: ``predicted`` is always true.
+    """Predicted effect of changes: ``predicted`` is always true.
 
     ``machine`` and ``initiator_machine`` are names of CPU cost files, or the run that they are from.
-    ``parts`` are in the order of what they give, without those that no cell has. ``outside`` says what makes
-    it doubtful.
+    ``parts`` are sorted by gain, without those that no cell has. ``outside`` says what makes it doubtful.
     """
 
     machine: str

@@ -161,7 +161,7 @@ class IkeAuth(enum.StrEnum):
 
 
 class LabKernel(enum.StrEnum):
-    """Which kernel the lab boots: that of the package user-mode-linux, or the one of
+    """Which kernel the lab boots: Debian's package user-mode-linux, or one built by
     ``testbeds.lab.kernels``."""
 
     DEBIAN = "debian"
@@ -173,9 +173,9 @@ KERNEL_KEY = re.compile("[0-9a-f]{12}")
 
 
 class OtherKernel(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the lab's own kernels that is not the default one: by its key in the cache, and its release.
+    """A kernel of the lab's own other than the default: its key in the cache, and its release.
 
-    ``commit`` is the one that a git tree was at when it was built (``-dirty``: and changed), else empty.
+    ``commit`` is the git commit that it was built from (``-dirty``: with local changes), else empty.
     """
 
     key: KernelKey
@@ -212,13 +212,13 @@ HARNESS_SOURCE = "harness"
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """Where, and on what, something was measured. Figures of two settings never share a column.
+    """Where and on what something was measured. Figures of different settings never share a column.
 
-    ``source`` is what measured it. ``lab_kernel`` and ``ciphers`` are None outside the lab; ``ciphers`` also
-    in records of older versions, when Debian's kernel had portable ones alone. ``other_kernel`` is the one of
-    the lab's own that was named, None for the default one. ``disk`` is the name of the modelled disk below
-    the target, "" if there is none. ``predicted_from`` is the CPU cost file by which virtual time passes
-    while a processor works, "" where such work takes none: nothing of it was measured.
+    ``source`` is the measuring tool. ``lab_kernel`` and ``ciphers`` are None outside the lab; ``ciphers``
+    also in records of older versions, when Debian's kernel had only portable ones. ``other_kernel`` is the
+    lab kernel that the user named, None for the default one. ``disk`` is the name of the modelled disk below
+    the target, "" if there is none. ``predicted_from`` is the CPU cost file that gives processor work its
+    virtual time ("": such work takes no time): nothing of it was measured.
     """
 
     testbed: TestbedKind
@@ -378,11 +378,12 @@ class HopKind(enum.StrEnum):
 
 
 class OpenFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How an OpenFlow switch decides: by flows that its controller installs, or by asking for each packet.
+    """How an OpenFlow switch forwards: by flows that its controller installs, or by asking the controller for
+    each packet.
 
     ``rate_bit_s`` (None: unshaped) and ``delay_us`` (each way) are those of the controller's own link, the
-    profile ``controller``. ``packet_us`` is what the switch's whole processor takes for a packet that goes to
-    the controller, and ``cpu_percent`` how much of that processor it has, None: one that takes no time.
+    profile ``controller``. ``packet_us`` is the switch processor's time for a packet that goes to the
+    controller, and ``cpu_percent`` its share of that processor; None: it takes no time.
     """
 
     controller: Name
@@ -402,10 +403,10 @@ class PppAuth(enum.StrEnum):
 
 
 class Hops(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is between the ends of a link: ``count`` hops, of which there may be ``least`` to ``most``.
+    """The hops between the ends of a link: ``count`` of them, between ``least`` and ``most``.
 
-    Each receives a whole packet before it sends it on at the link's rate, and takes ``delay_us`` besides
-    that. ``auth`` is for PPPoE only; None means CHAP.
+    Each receives a whole packet before it sends it on at the link's rate, and adds ``delay_us``. ``auth`` is
+    for PPPoE only; None means CHAP.
     """
 
     kind: HopKind
@@ -470,12 +471,12 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An ESP proposal as data (``ipsec/*.toml``), in strongSwan's words.
+    """An ESP proposal as data (``ipsec/*.toml``), in strongSwan's syntax.
 
-    ``kernel_algorithms`` are /proc/crypto's names of what the kernel must use. ``encrypts`` is false exactly
-    if one of them is of ``IN_CLEAR``, which ``parse.profiles`` checks. ``charon_plugins`` is what
-    charon needs beyond its base list to negotiate it. ``segmentation_offload``: TCP and ESP hand each other
-    super-packets (``harness/protection/ipsec/offload.py``).
+    ``kernel_algorithms`` are the /proc/crypto names that the kernel must use. ``encrypts`` is false exactly
+    if one of them is in ``IN_CLEAR``; ``parse.profiles`` checks it. ``charon_plugins`` are the plugins beyond
+    charon's base list. ``segmentation_offload``: TCP and ESP hand each other super-packets
+    (``harness/protection/ipsec/offload.py``).
     """
 
     name: Name
@@ -503,8 +504,8 @@ class Flash(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 class MovingParts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An arm and a platter. ``average_seek_us`` is the mean over all pairs of places on the disk.
 
-    ``rate_bytes_s`` is what passes below the head in the zone of the volume, which is at the beginning of the
-    disk. ``capacity_bytes`` is that of the disk, of which the volume is a part.
+    ``rate_bytes_s`` is the media rate in the volume's zone, at the beginning of the disk. ``capacity_bytes``
+    is the whole disk's; the volume is a part of it.
     """
 
     rpm: int
@@ -519,7 +520,7 @@ class MovingParts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 class DiskProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A disk as data (``profiles/disks/*.toml``).
 
-    With neither ``flash`` nor ``moving`` it is memory that takes no time of its own.
+    With neither ``flash`` nor ``moving`` it is memory with zero access time.
     """
 
     name: Name
@@ -546,11 +547,11 @@ def block_word(size_bytes: int) -> str:
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job does, by its name and in numbers; what its options, or fio's report, do not say is None.
+    """What a job does, by its name and in numbers; None where neither its options nor fio's report say it.
 
-    ``depth`` is how many I/Os each of its ``numjobs`` fio jobs keeps in flight. ``rate_bytes_s`` is what each
-    may do at most, None: as much as it can. With ``rate_iops`` so many requests a second are due at random
-    times (an open loop), whatever became of those before, and latency counts from these times.
+    ``depth`` is how many I/Os each of its ``numjobs`` fio jobs keeps in flight. ``rate_bytes_s`` is each
+    job's limit; None: no limit. With ``rate_iops``, requests are issued at this rate at random times whether
+    or not earlier ones completed (an open loop), and latency counts from these times.
     """
 
     name: Name
@@ -678,8 +679,8 @@ def is_unencrypted(encrypts: bool | None, agreed: Agreed) -> bool:
 class Backing(msgspec.Struct, frozen=True, kw_only=True):
     """The storage behind the target. ``path`` is the user's file or device; None: made for the run.
 
-    ``destroy`` is what the user typed as consent to lose what is on a device. Of what was there before,
-    the part that begins at ``offset_bytes`` is measured.
+    ``destroy`` is the user's typed consent to overwrite a device. On storage that existed before,
+    measurements start at ``offset_bytes``.
     """
 
     kind: BackingKind
@@ -695,14 +696,14 @@ class Backing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BlackBoxTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """A black-box target: only its portal is known (RFC 7143, section 3), and nothing runs there. The run
-    measures the logical unit ``lun`` of the target ``name`` (an IQN), as it is.
+    """A black-box target: only its portal is known (RFC 7143, section 3), and nothing of the harness runs
+    there. The run measures the logical unit ``lun`` of the target ``name`` (an IQN), unchanged.
 
-    ``typed`` is the portal in the user's words, ``address`` and ``port`` are where the connection goes; if
-    the target redirects logins, that is not where it is asked, ``login``. ``wwid`` identifies the LUN as its
-    initiator's kernel shows it, "" if it shows nothing. The initiator logs in as ``chap_user``, "" for
-    nobody; the secret is in no plan. What protects columns is there already, or the connection of the file
-    ``swanctl``, with ``#CHILD`` if that is named: it is up in these columns.
+    ``typed`` is the portal as the user typed it; ``address`` and ``port`` are where the connection goes, and
+    ``login`` is where to log in, if the target redirects. ``wwid`` is the LUN's identifier in the initiator's
+    kernel, "" if there is none. ``chap_user`` is the CHAP user name ("": no CHAP); plans never have the
+    secret. Protected columns use protection that is already there, or the connection in the file ``swanctl``
+    (``#CHILD`` names its child).
     """
 
     transport: TransportName
@@ -736,9 +737,9 @@ class BlackBoxTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 class AttachedVolume(msgspec.Struct, frozen=True, kw_only=True):
     """A volume that is already attached to the initiator: a block device or a file at ``path``; ``title``
-    says how it is attached. ``identity`` is what its kernel shows of it, "" if nothing; an ``is_new`` file is
-    made for the run and removed again; everything else is only read, unless there is consent to lose what is
-    on it. ``filesystem`` is that of a file whose storage is another machine's."""
+    says what attached it. ``identity`` is its identifier in the kernel, "" if there is none; an
+    ``is_new`` file is made for the run and removed again; everything else is only read, unless the user
+    consents to overwriting it. ``filesystem`` is the type of a network file system below the file."""
 
     path: AbsolutePath
     title: Detail
@@ -777,7 +778,7 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
 
 class Machines(msgspec.Struct, frozen=True, kw_only=True):
     """Real machines: ``local`` or ``ssh://[USER@]HOST[:PORT]`` for each; see ``parse.hosts``. Without
-    ``target`` of that only the portal is known (``Storage.black_box``), or there is none."""
+    ``target`` there is no target, or only its portal is known (``Storage.black_box``)."""
 
     target: MachineAddress | None
     initiators: tuple[MachineAddress, ...]
@@ -800,7 +801,7 @@ class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
     """When a cell has been measured often enough.
 
     ``width``: the largest ``stats.Summary.spread`` that suffices (0.05: 5 % of the median to either side).
-    ``max_s`` is the time of all cells of the run together, by the clock that they are measured with.
+    ``max_s`` is the time of all cells of the run together, by the clock of the measurement.
     """
 
     width: float
@@ -809,18 +810,18 @@ class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """What latency may be at most: ``of`` is ``mean`` or a percentile, as ``p99.9``."""
+    """A latency target: ``of`` is ``mean`` or a percentile, such as ``p99.9``."""
 
     of: Percentile
     at_most_ns: Count
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that measures as many points of its grid as its curves take, not all of them.
+    """A run that measures only as many points of its grid as its curves need.
 
-    ``over`` are the axes (``results.axes``). It ends when the points that are not measured are known within
-    ``error`` (0.05: 5 %, of 90 % of them), or after ``max_s``, by the clock that cells are measured with.
-    With ``goals`` it looks for the highest loads that meet them (``results.knee``), over no axis.
+    ``over`` are the axes (``results.axes``). It ends when 90 % of the unmeasured points are predicted within
+    ``error`` (0.05: 5 %), or after ``max_s``, by the clock of the measurement. With ``goals`` it looks for
+    the highest loads that meet them (``results.knee``), over no axis.
     """
 
     over: tuple[Name, ...] = ()
@@ -854,10 +855,10 @@ class ChangeStep(msgspec.Struct, frozen=True):
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """A forecast of ``harness explain`` that a run tries: what was said of a cell of the run ``run_id``.
+    """A forecast of ``harness explain`` that a run checks; it is for a cell of the run ``run_id``.
 
     ``column`` and ``workload`` are that cell, ``changed_column`` and ``changed_workload`` the one with the
-    step. ``before_mb_s`` is what the cell was, ``said_mb_s`` what it would be, from ``least_mb_s`` to
+    step. ``before_mb_s`` is the cell's measured rate, ``said_mb_s`` the forecast, from ``least_mb_s`` to
     ``most_mb_s``, all in 10^6 bytes per second.
     """
 
@@ -1013,8 +1014,8 @@ PER_JOB: Final = "per-job"
 class Latency(msgspec.Struct, frozen=True, kw_only=True):
     """Latency of completed I/Os, submission to completion; what fio did not report is None.
 
-    ``percentiles`` is written only if they are not those of total latency: ``clat`` if they leave out the
-    time of submission, ``per-job`` if fio reported them for several jobs, without histograms to merge.
+    ``percentiles`` is written only if they are not those of total latency: ``clat`` if they exclude
+    submission time, ``per-job`` if fio reported them for several jobs, without histograms to merge.
     """
 
     mean_ns: Amount | None = None
@@ -1048,9 +1049,8 @@ class AirProof(msgspec.Struct, frozen=True, kw_only=True):
     """Evidence that a cell's bytes went through the air, protected as its network says.
 
     ``station_bytes_initiator`` and ``station_bytes_target`` are what each end's 802.11 stack counted for the
-    other one, both directions added up. A radio that
-    only listens heard ``protected_frames_sampled`` encrypted data frames (it keeps one in ``sampling``) and
-    ``clear_frames`` others (it looks at all).
+    other one, both directions added up. A monitoring radio heard ``protected_frames_sampled`` encrypted data
+    frames (it keeps one in ``sampling``) and ``clear_frames`` others (it checks all).
     """
 
     key_management: Drivers
@@ -1067,16 +1067,16 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 
     Counters are differences over the cell, and those of interfaces are the link's, both directions added up.
     ``protected_bytes`` is what the protection carried in both directions, by the counters of the end that
-    counted less; of several protections, what that carried which carried least. ``cleartext_segments`` counts
-    TCP segments of the portal that a capture on the link saw outside the protection; without IPsec, those in
-    its samples, because there it must see them. ``packets_sampled`` counts the protected packets in that
-    capture (one in ``sampling``), of which ``packets_due`` had to be there. ``control_frames`` counts IKE,
-    ARP and the like in the captures, ``other_frames`` frames that are neither. ``unaccounted_frames`` (on a
-    real interface, segments of the portal's connection) and ``unaccounted_bytes`` (there 0) are what an
-    interface carried beyond all of that, at the end and in the direction with the most. ``rekeys`` is how
-    often the security associations were replaced. ``tcp_retransmits`` is what both ends sent again. With
-    ``at_one_end`` all of it is the initiator's, because of the target only the portal is known; the target's
-    own figures are 0.
+    counted less; of several protections, the one that carried least. ``cleartext_segments`` counts TCP
+    segments of the portal that a capture on the link saw outside the protection; without IPsec, those in its
+    samples, because there it must see them. ``packets_sampled`` counts the protected packets in that capture
+    (one in ``sampling``), of which ``packets_due`` had to be there. ``control_frames`` counts IKE, ARP and
+    the like in the captures, ``other_frames`` frames that are neither. ``unaccounted_frames`` (on a real
+    interface, segments of the portal's connection) and ``unaccounted_bytes`` (there 0) are what an interface
+    carried beyond all of that, at the end and in the direction with the most. ``rekeys`` is how often the
+    security associations were replaced. ``tcp_retransmits`` counts retransmitted segments of both ends. With
+    ``at_one_end`` all figures are the initiator's, because only the target's portal is known; the target's
+    figures are 0.
     """
 
     link_bytes_initiator: Count
@@ -1105,7 +1105,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WifiState(msgspec.Struct, frozen=True, kw_only=True):
-    """A station's association at one moment, as reported by iw(8); what it does not report is None.
+    """A station's association at one moment, as reported by iw(8); None where it reports nothing.
 
     Rates are the PHY's for the last frame each way; ``unix_s`` is the time of the report.
     """
@@ -1143,12 +1143,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One cell and repeat: ``results/<run id>/cells/<key>.json``.
 
     In virtual time all times are virtual, and the date is in 2023. ``reason`` says why ``status`` is not
-    ``ok``, and ``warnings`` what to keep in mind about a figure that counts. ``repeat`` counts from 1.
-    ``order`` is the cell's place in the random sequence of its run, from 0. ``sync_latency`` is that of fsync
-    and similar calls. ``started_unix_s`` is when fio was started, or when the cell began if it never was.
-    ``fio_ns`` is the time fio says it measured, ``wall_ns`` that of the whole cell, with bringing up and
-    proof. ``emulated``: the link imitates a medium that is not there; ``link_title`` is its name for people.
-    ``link_rate_bit_s`` is what the slower Ethernet card of a real link runs at, None if neither says it.
+    ``ok``, and ``warnings`` are caveats about a figure that counts. ``repeat`` counts from 1. ``order`` is
+    the cell's place in the random sequence of its run, from 0. ``sync_latency`` is that of fsync and similar
+    calls. ``started_unix_s`` is when fio was started, or when the cell began if it never was. ``fio_ns`` is
+    the run time that fio reports, ``wall_ns`` the time of the whole cell, with setup and proof. ``emulated``:
+    the link is emulated; ``link_title`` is its name for people. ``link_rate_bit_s`` is the speed of a real
+    link's slower NIC, None if neither reports it.
 
     ``agreed`` is what the ends negotiated for each protection, ``session`` what they negotiated for the
     transport. ``encrypts`` says whether the protection encrypts; None without any, and in records of older
@@ -1156,8 +1156,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     folder. With several initiators, ``clients`` has each one's part; ``read`` and ``write`` are their totals,
     with percentiles from the merged histograms. ``wifi`` is the association before, during and after.
     ``telemetry`` is what was measured during the cell, or just before it; None if nothing was. ``reread``
-    says whether reads of a black-box target come from its disk; None where that is known.
-    ``stand_ins`` are those of its plan.
+    says whether reads of a black-box target come from its disk; None where that is known. ``stand_ins`` are
+    copied from its plan.
     """
 
     run_id: RunId

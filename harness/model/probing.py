@@ -174,7 +174,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 class PingFigures(msgspec.Struct, frozen=True, kw_only=True, tag="ping"):
-    """``load_bit_s`` is what TCP carried during the pings, if the probe loads the path."""
+    """``load_bit_s`` is TCP's rate during the pings, if the probe loads the path."""
 
     round_trips: RoundTrips
     load_bit_s: Amount | None = None
@@ -189,7 +189,7 @@ def _cadent(probe: Ping) -> bool:
 
 
 class Ping(ProbeKind, frozen=True, kw_only=True, tag="ping"):
-    """Echo requests, one each ``interval_s``, on the idle path or while TCP fills it (``loaded``)."""
+    """Echo requests, one every ``interval_s``, on the idle path or while TCP fills it (``loaded``)."""
 
     BOUNDS = {
         "count": (1, MOST_COUNT),
@@ -228,8 +228,7 @@ class Ping(ProbeKind, frozen=True, kw_only=True, tag="ping"):
 class TcpFigures(msgspec.Struct, frozen=True, kw_only=True, tag="tcp"):
     """Both ends' reports. ``received_bit_s`` is the goodput; the rest is what the sender's kernel knew.
 
-    Rates are those of the payload. ``rtt_*`` are the kernel's smoothed round trips under this very load
-    (tcp_info).
+    Rates count payload. ``rtt_*`` are the kernel's smoothed round trips under this very load (tcp_info).
     """
 
     sent_bytes: Count | None
@@ -278,7 +277,7 @@ class Tcp(ProbeKind, frozen=True, kw_only=True, tag="tcp"):
 
 
 class UdpFigures(msgspec.Struct, frozen=True, kw_only=True, tag="udp"):
-    """What was sent, and what the receiver got of it."""
+    """What was sent, and what was received."""
 
     sent_bit_s: Amount | None
     received_bit_s: Amount | None
@@ -329,9 +328,9 @@ class Udp(ProbeKind, frozen=True, kw_only=True, tag="udp"):
 
 
 class FloodStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One number of processes at once: requests sent and answered, and the sum of their replies per second.
+    """One number of parallel processes: requests sent and answered, and the sum of their replies per second.
 
-    ``counted_per_s`` are all packets that the target's interface received and sent, whoever sent them.
+    ``counted_per_s`` are all packets that the target's interface received and sent, from any sender.
     ``gap_us`` is the time between two requests of one process; None: as fast as they are answered (ping -f).
     """
 
@@ -349,7 +348,7 @@ class PacketRateFigures(msgspec.Struct, frozen=True, kw_only=True, tag="packet-r
 
     ``packets_per_s`` counts each reply and the request that it proves to have arrived: twice the replies, if
     nothing was lost. With losses it is None, because requests may have arrived whose replies were lost.
-    ``is_saturated``: more processes at once brought no more.
+    ``is_saturated``: more processes did not raise the rate.
     """
 
     steps: tuple[FloodStep, ...]
@@ -370,7 +369,7 @@ class HopRate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForwardingFigures(msgspec.Struct, frozen=True, kw_only=True, tag="forwarding"):
-    """What the initiator sent, and what came out at the far end, by the interfaces' counters."""
+    """What the initiator sent and what reached the far end, by the interfaces' counters."""
 
     offered_per_s: Amount
     arrived_per_s: Amount
@@ -401,7 +400,7 @@ _FLOOD = (
 
 
 class PacketRate(ProbeKind, frozen=True, kw_only=True, tag="packet-rate"):
-    """Floods of echo requests, by one process and by more at once, until their sum stops growing."""
+    """Floods of echo requests from a growing number of processes, until their total stops growing."""
 
     BOUNDS = {"duration_s": (1, LONGEST_S), "most_at_once": (1, 64)}
     VIEW = View.PPS
@@ -425,7 +424,7 @@ class PacketRate(ProbeKind, frozen=True, kw_only=True, tag="packet-rate"):
 
 
 class Forwarding(ProbeKind, frozen=True, kw_only=True, tag="forwarding"):
-    """A flood that nobody answers, and how much of it each hop lets through."""
+    """An unanswered flood, and how much of it each hop forwards."""
 
     BOUNDS = {"duration_s": (1, LONGEST_S)}
     VIEW = View.PPS
@@ -469,7 +468,7 @@ def _kept(probe: UdpLatency) -> bool:
 
 
 class UdpLatency(ProbeKind, frozen=True, kw_only=True, tag="udp-latency"):
-    """A datagram there and back, ``count`` times."""
+    """``count`` round trips of a UDP datagram."""
 
     BOUNDS = {
         "count": (1, MOST_COUNT),
@@ -533,8 +532,8 @@ class KernelCipher(msgspec.Struct, frozen=True, kw_only=True):
     """A cipher in the kernel of these ends of the path, with its driver there (/proc/crypto).
 
     ``encrypt`` and ``decrypt`` include the integrity check. The cost of system call and copies was measured
-    in the same ``turns``, and is subtracted. Times are undisturbed; in all they took ``stretch`` times as
-    long, because other programs used the machine.
+    in the same ``turns``, and is subtracted. Times are corrected for other programs, which stretched them by
+    the factor ``stretch``.
     """
 
     ends: tuple[HostName, ...]

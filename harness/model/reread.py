@@ -39,7 +39,7 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sign(enum.StrEnum):
-    """What shows that a target's memory answers reads, or that its disk reads less than it sends."""
+    """A sign that a target's memory answers reads, or that its disk reads less than it sends."""
 
     ZEROS = "zeros"
     COPIES = "copies"
@@ -58,11 +58,11 @@ class Suspicion(enum.StrEnum):
 class Reread(msgspec.Struct, frozen=True, kw_only=True):
     """The result for one volume, by the rule of ``analysis/reread.py``.
 
-    ``zeros``, ``copies`` and ``deallocated`` are parts of the sampled blocks, None where unknown.
-    ``first_ns``, ``again_ns`` and ``none_ns`` are medians of ``Samples``. ``saved_ns`` is how much sooner a
-    second read is answered, ``saved_low_ns`` and ``saved_high_ns`` bound it with 95 % confidence, below 0 if
-    it may be later, and ``p`` is the probability of such a difference where there is none. ``medium_ns`` is
-    the least that second reads take beyond a command without a disk. ``region_bytes`` is what cells read.
+    ``zeros``, ``copies`` and ``deallocated`` are fractions of the sampled blocks, None where unknown.
+    ``first_ns``, ``again_ns`` and ``none_ns`` are medians of ``Samples``. ``saved_ns`` is how much faster a
+    second read is, ``saved_low_ns`` and ``saved_high_ns`` are its 95 % confidence bounds (below 0: slower),
+    and ``p`` is the p-value. ``medium_ns`` is the minimum time of second reads minus that of a command
+    without a disk. ``region_bytes`` is what cells read.
     """
 
     verdict: Suspicion

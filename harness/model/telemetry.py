@@ -26,8 +26,8 @@ class RoundTrips(msgspec.Struct, frozen=True, kw_only=True):
     """Echo requests (RFC 792), one every ``interval_ns``, and the times of those that were answered; or
     commands of a transport, each sent when the last one was answered (``interval_ns`` is 0).
 
-    ``payload_bytes`` is what each carried after its ICMP header, or had for an answer. Percentiles are over
-    the single replies, None if the tool printed only a summary. All times are None if nothing came back.
+    ``payload_bytes`` is each one's payload after the ICMP header, or the size of the answer. Percentiles are
+    over the single replies, None if the tool printed only a summary. All times are None if nothing came back.
     """
 
     interval_ns: Count
@@ -50,8 +50,8 @@ class ProcessorUse(msgspec.Struct, frozen=True, kw_only=True):
     """What the processors of one kernel did for ``wall_ns`` (proc(5), stat), as parts of their time: 0 to 1.
 
     ``hosts`` are all hosts of the run that share this kernel; each one's own use is unknown. ``busiest_core``
-    is the busy part of the busiest core. ``user`` includes nice, ``interrupt`` is that of hardware,
-    ``stolen`` is what a hypervisor gave to others. A user-mode kernel counts all busy time as one, so
+    is the busy part of the busiest core. ``user`` includes nice, ``interrupt`` is hardware interrupts,
+    ``stolen`` is time that a hypervisor gave to others. A user-mode kernel counts all busy time as one, so
     ``user``, ``system``, ``softirq`` and ``interrupt`` are None there. ``energy_j`` is the machine's, from
     RAPL (Documentation/power/powercap) or an energy counter of hwmon.
     """
@@ -78,8 +78,8 @@ class ProcessorUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InterfaceUse(msgspec.Struct, frozen=True, kw_only=True):
-    """By how much an interface's counters (/proc/net/dev, or IF-MIB by SNMP) grew; drops and errors are those
-    of both directions.
+    """By how much an interface's counters (/proc/net/dev, or IF-MIB by SNMP) grew; drops and errors add up
+    both directions.
 
     For initiators and target these are the path's interfaces, for hops all interfaces that counted anything.
     """
@@ -95,13 +95,13 @@ class InterfaceUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TcpUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What one end's TCP says of all its connections to the portal (tcp_info): by how much its counters grew,
-    and how it is after fio.
+    """One end's tcp_info over all its connections to the portal: how much its counters grew, and its state
+    after fio.
 
-    ``busy_ns`` is for how long it had something to send that was not acknowledged; in ``peer_window_ns`` of
-    that the other end's window held it back, in ``buffer_ns`` its own buffer. ``round_trip_ns`` is that of
-    what it sent, smoothed (RFC 6298), and ``least_round_trip_ns`` the least of late. ``window_bytes`` is the
-    most that it lets the other end send at once.
+    ``busy_ns`` is how long it had unacknowledged data to send; for ``peer_window_ns`` of that the other end's
+    window limited it, for ``buffer_ns`` its own send buffer. ``round_trip_ns`` is the smoothed round trip
+    (RFC 6298), and ``least_round_trip_ns`` the recent minimum. ``window_bytes`` is the largest receive window
+    that it advertises.
     """
 
     host: HostName
@@ -120,16 +120,16 @@ class BackgroundLoad(msgspec.Struct, frozen=True, kw_only=True):
     """How much of one machine's processors other programs used for ``wall_ns``, as parts of that time: 0 to
     1.
 
-    ``hosts`` are all hosts of the run on that machine, which has ``cores`` processors. ``taken`` is the most
-    that the run can have lost (``analysis.disturbance``); None: unknown. The other fields are what ``taken``
-    is made of, None if the machine does not report them. ``waited`` is the time in which the run's programs
-    were ready and did not run. ``stolen`` is what a hypervisor gave to other machines. ``throttled`` is the
+    ``hosts`` are all hosts of the run on that machine, which has ``cores`` processors. ``taken`` is an upper
+    bound of what the run lost (``analysis.disturbance``); None: unknown. The other fields are what ``taken``
+    is made of, None if the machine does not report them. ``waited`` is the time that the run's programs were
+    runnable but not running. ``stolen`` is what a hypervisor gave to other machines. ``throttled`` is the
     time in which a limit of the run's control group held it back. ``sibling_busy`` is the time in which other
-    programs kept the second hyperthreads of its cores busy. ``slowed`` is by how much its core worked slower
-    than at its best. ``used`` is what other processes used of all cores together. ``pressure`` is
-    the time in which any program on the machine waited for a processor (/proc/pressure/cpu).
-    ``suspended_ns`` is for how long the machine slept, or the run on it was stopped; None in older records.
-    With ``taken`` unknown, it is for how long nobody watched.
+    programs kept the second hyperthreads of its cores busy. ``slowed`` is how much slower its core worked
+    than at its best. ``used`` is what other processes used of all cores together. ``pressure`` is the time in
+    which any program on the machine waited for a processor (/proc/pressure/cpu). ``suspended_ns`` is how long
+    the machine slept or the run was stopped; None in older records. With ``taken`` unknown, it is the time
+    without monitoring.
     """
 
     hosts: tuple[HostName, ...]
@@ -151,13 +151,13 @@ class Telemetry(msgspec.Struct, frozen=True, kw_only=True):
 
     ``round_trips`` were measured just before it on its own path, idle and with its protection;
     ``no_round_trips`` says why there are none. ``emulation_round_trip_ns`` is what the emulation of its link
-    adds to a round trip, the least that the run has measured by then; None where nothing is emulated, in
-    virtual time, in older records, and where it is unknown. ``processors`` and ``interfaces`` cover the time
-    that fio ran, including its start and end, and so does ``background_load``, one for each machine. ``tcp``
-    is of the initiators' connections, where ss(8) tells; empty in older records. ``commands`` need no disk
-    (TEST UNIT READY of SCSI, Identify Controller of NVMe), and were timed after the cell, the first of its
-    column in each of the first rounds; None where both ends share a kernel in real time. ``lost_hops`` are
-    hops for which they are unknown, each with the reason. A run without probes has only ``background_load``.
+    adds to a round trip, the minimum measured so far in the run; None where nothing is emulated, in virtual
+    time, in older records, and where it is unknown. ``processors`` and ``interfaces`` cover the time that fio
+    ran, including its start and end, and so does ``background_load``, one for each machine. ``tcp`` is of the
+    initiators' connections, where ss(8) tells; empty in older records. ``commands`` need no disk (TEST UNIT
+    READY of SCSI, Identify Controller of NVMe), and were timed after the cell, the first of its column in
+    each of the first rounds; None where both ends share a kernel in real time. ``lost_hops`` are hops for
+    which they are unknown, each with the reason. A run without probes has only ``background_load``.
     """
 
     round_trips: RoundTrips | None = None

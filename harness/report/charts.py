@@ -111,7 +111,7 @@ def describe(cell: TableCell | None, metric: Metric) -> str:
     if cell.is_disturbed:
         parts.append(f"disturbed, do not use: {disturbance.in_words(cell.disturbed or 0.0, cell.cause)}")
     if cell.is_lab_limited:
-        parts.append("the lab limits it, and not the link that it imitates")
+        parts.append("limited by the lab, not by the emulated link")
     if cell.low is not None and cell.high is not None:
         kind = "95 % interval of the median: " if cell.n >= 6 else ""
         parts.append(f"{kind}{number(cell.low, metric)} to {number(cell.high, metric)}")
@@ -366,7 +366,7 @@ def _roof_of(link: LinkProfile, dots: Sequence[_Dot], title: str) -> Chart:
     marks, high = legend(list({dot.fact.place: dot.fact for dot in dots}.values()), bottom + 50)
     return Chart(
         title=title,
-        description="each cell's rate by its bytes in flight, below what round trips and the goodput allow",
+        description="each cell's rate by its bytes in flight, with the limits set by round trip and goodput",
         height=bottom + 44 + high,
         body="".join([*parts, *marks]),
         headings=tuple(_ROOF),

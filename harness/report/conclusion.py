@@ -270,18 +270,18 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     def why_none(self) -> str:
         """Why there is no answer."""
         if self.is_disturbed:
-            return "its figures, or those that it is compared with, are disturbed"
+            return "it or its baseline was disturbed"
         if self.lab_limited:
-            return "the lab itself limited its figures, or those that it is compared with"
-        return self.lacks or "what it is held to is not known"
+            return "the lab limited it or its baseline"
+        return self.lacks or "its baseline is unknown"
 
     @property
     def proved(self) -> str:
         """That of the target nothing was seen, as a sentence; empty if both ends were."""
         if self.column.column.filesystem:
-            return "Nothing proves which way its bytes took."
+            return "Its network path is not proven."
         is_one_end = any(cell.evidence.is_one_end for loss in self.losses for cell in loss.cells)
-        return "Of the target nothing was watched." if is_one_end else ""
+        return "The target was not monitored." if is_one_end else ""
 
     @property
     def unknown(self) -> str:

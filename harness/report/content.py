@@ -55,10 +55,10 @@ class Origin(enum.StrEnum):
         return made
 
     MEASURED = "measured", "●", "in real time, over a real link, or on a disk of the machine"
-    MEMORY = "memory", "◉", "in real time, without a network, on a ramdisk: no figure of a disk"
-    EMULATED = "emulated", "◐", "in real time, over a link, or on a disk, that is imitated"
+    MEMORY = "memory", "◉", "in real time, on a ramdisk without a network: not a disk's speed"
+    EMULATED = "emulated", "◐", "in real time, over an emulated link or on an emulated disk"
     VIRTUAL = "virtual", "○", "in simulated time"
-    PREDICTED = "predicted", "◌", "in simulated time, with CPU costs for what a processor works: not measured"
+    PREDICTED = "predicted", "◌", "in simulated time that includes CPU costs: not measured"
 
     @property
     def look(self) -> Origin:

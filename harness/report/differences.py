@@ -47,7 +47,7 @@ def differences(found: Comparison, places: Places) -> list[Chart]:
     return [
         Chart(
             title="B compared with A",
-            description="by how much each cell of B differs from that of A, with 95 % intervals",
+            description="difference between each cell of B and of A, with 95 % intervals",
             height=bottom + 36,
             body="".join(parts),
             headings=HEADINGS,

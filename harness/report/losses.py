@@ -15,13 +15,13 @@ from harness.report.charts import EDGE, WIDTH, Chart, looks, vertical, whisker
 from harness.report.conclusion import Conclusion, Loss, ThroughputRatio, limits
 from harness.report.content import ColumnFacts
 
-OF_LINK = "Not reached of what the link can carry"
+OF_LINK = "Unused part of the link's goodput"
 OF_DISK = "Lost compared with the local disk"
 OF_BARE = "Lost to the protection"
 
 WHISKERS = (
-    "Bars: percent of throughput lost, from zero. Whiskers: the 95 % interval; of what the link can carry, "
-    "from the best workload to the worst. No bar: no difference is shown."
+    "Bars: percent of throughput lost, from zero. Whiskers: the 95 % interval; for the link's goodput, from "
+    "the best workload to the worst. No bar: no difference shown."
 )
 
 _MOST = 3

@@ -72,7 +72,7 @@ _DRAWN = (
         "differences",
         "Difference",
         "Two runs compared",
-        "<p>A is the first run, B the second. Marks: by how much the median of B differs from that of A; "
+        "<p>A is the first run, B the second. Marks: difference between B's median and A's; "
         "lines: the 95 % interval, as in <code>harness compare</code>.</p>",
     ),
     _Drawn(
@@ -80,9 +80,9 @@ _DRAWN = (
         "trends",
         "Runs",
         "From run to run",
-        "<p>The median of each run's undisturbed repeats; vertical lines reach over its 95 % interval, or "
-        "with fewer than six repeats from the lowest to the highest. <code>harness compare</code> says of "
-        "two runs which differences are more than chance, and in what the runs differ.</p>",
+        "<p>The median of each run's undisturbed repeats; vertical lines: its 95 % interval, or lowest to "
+        "highest with fewer than six repeats. <code>harness compare</code> shows which differences between "
+        "two runs are more than chance, and how their setups differ.</p>",
     ),
     _Drawn(
         ChartKind.BARS,
@@ -91,26 +91,26 @@ _DRAWN = (
         "Throughput",
         "<p>Bars and marks are filled where measured, light with an outline where emulated, empty "
         "with a dashed outline where virtual. Whiskers: the 95 % interval of the median; with fewer "
-        "than six samples the lowest and the highest. Every bar begins at zero; that of memory "
-        "without a network, cut near its end, goes on beyond the axis.</p>",
+        "than six samples the lowest and the highest. Bars start at zero; a bar cut near its end (memory "
+        "without a network) extends beyond the axis.</p>",
     ),
     _Drawn(
         ChartKind.PERCENTILES,
         "latency",
         "Latency",
         "Latency distributions",
-        "<p>Percentiles of all I/Os of all repeats together, from their merged histograms (never "
-        "averaged), as far out as there are I/Os beyond them. Low and flat is good.</p>",
+        "<p>Percentiles over all I/Os of all repeats, from merged histograms (never averaged), as far as "
+        "there are I/Os beyond them. Low and flat is good.</p>",
     ),
     _Drawn(
         ChartKind.OVER_TIME,
         "time",
         "Over time",
         "Throughput over time",
-        "<p>Reads and writes added up, in the intervals of fio's own log: the median of the repeats, "
-        "and around it the lowest and the highest. Steady by SNIA's PTS: over five equal parts of "
-        "the measurement, the range of the bandwidth is at most 20 % of its mean, and its straight "
-        "line rises or falls by at most 10 %. Less than five seconds are too short to tell.</p>",
+        "<p>Reads plus writes per interval of fio's log: median of the repeats, shaded from lowest to "
+        "highest. Steady state (SNIA PTS): over five equal parts of the measurement, bandwidth varies by at "
+        "most 20 % of its mean and its linear fit by at most 10 %. Less than five seconds is too short to "
+        "tell.</p>",
     ),
     _Drawn(ChartKind.ROOFLINE, "roofline", "Roofline", "I/O roofline", _file("roofline.html")),
     _Drawn(
@@ -119,11 +119,11 @@ _DRAWN = (
         "Limits",
         "What limits each cell",
         "<p>Where the time of one I/O goes, and what limits each cell, as in <code>harness "
-        "explain</code>. Outlines are waiting, or time that nothing explains. Parts beyond a "
-        "vertical line add up to more than was measured. With more than one I/O in flight, the time "
-        "is that in which one of them is in flight. The parts are measured or modelled: the figures "
-        "below each picture say how sure a verdict is, and why. All bars are equally long: each is the whole "
-        "of its column's own time, which stands above its end.</p>",
+        "explain</code>. Outlined parts are waiting or unexplained time. Right of a vertical line the "
+        "estimate exceeds the measurement. At queue depths above 1, the time is how long one I/O is in "
+        "flight. Parts are measured or modelled: the table below each picture gives each verdict's "
+        "confidence and reason. All bars have one length: each is 100 % of its column's time, printed above "
+        "its end.</p>",
     ),
 )
 _THEMES = (
@@ -348,9 +348,9 @@ def _figures(answer: summary.SettingAnswer) -> str:
 
 
 def _progress(results: LoadedResults, going: str) -> str:
-    """What is measured, and what is left, of the run that ``going`` names."""
+    """Measured and remaining, of the run that ``going`` names."""
     tables = "".join(
-        _data("What is measured, and what is left", *_left(plan, results))
+        _data("Measured and remaining", *_left(plan, results))
         for run, plan in results.plans.items()
         if run in going
     )
@@ -369,7 +369,7 @@ def _left(plan: Plan, results: LoadedResults) -> tuple[Sequence[str], list[tuple
             measured = sum(done[column, job.name] for job in plan.jobs)
             names = [name for name, count in left.items() if count > 0]
             lines.append((column.label, str(measured), str(sum(left[name] for name in names)), listed(names)))
-        return ("column", "measured", "left at most", "of"), lines
+        return ("column", "measured", "at most left", "of"), lines
     if plan.sweep.goals:
         known = Counter(found.curve for found in knee.knees(plan, records) if found.is_known)
         for search in knee.searches(plan, Schedule(plan, records).measured):
@@ -384,7 +384,7 @@ def _left(plan: Plan, results: LoadedResults) -> tuple[Sequence[str], list[tuple
             unsure = sum(each.error > plan.sweep.error for each in found.estimates.values())
         lines.append((curve.name, str(points), str(rest), str(unsure)))
     within = f"not known within {100 * plan.sweep.error:g} %"
-    return ("curve", "points measured", "left at most", within), lines
+    return ("curve", "points measured", "at most left", within), lines
 
 
 def _is_of(plan: Plan, curve: MeasuredCurve) -> bool:
@@ -528,14 +528,14 @@ def _paths(results: LoadedResults) -> str:
     ]
     preface = (
         "<p>Round trips were measured on the idle path just before a cell; processors and interfaces were "
-        "watched while fio ran. Medians of the repeats; what is counted is added up. Probes measure the "
+        "sampled while fio ran. Medians of the repeats; counters are summed. Probes measure the "
         "path without storage.</p>"
     )
     lost = "".join(f"<p>n/a: {for_page(reason)}.</p>" for reason in lost_hops(results.records))
     shown = (
         f"{preface}{''.join(parts)}{lost}"
         if parts
-        else "<p>Left out: nothing was probed. 'harness run --probes' and 'harness probe' do that.</p>"
+        else "<p>Left out: no probes were made. Use 'harness run --probes' or 'harness probe'.</p>"
     )
     return f'<section id="paths"><h2>Paths and processors</h2>{shown}</section>'
 

@@ -175,11 +175,11 @@ NEEDS = {
     ChartKind.OVER_TIME: "it needs samples of 5 s, or 20 points, and fio's logs of a run in real time with "
     "one initiator (raw/CELL/bw.log)",
     ChartKind.LOSS: "no column over a network can be compared with its link, or with another column",
-    ChartKind.ROOFLINE: "it needs a run's plan.json, a shaped link, and figures of it that are not disturbed",
-    ChartKind.WATERFALL: "it needs a run's plan.json, and cells that are ok and not disturbed",
+    ChartKind.ROOFLINE: "it needs a run's plan.json, a shaped link, and undisturbed figures over it",
+    ChartKind.WATERFALL: "it needs a run's plan.json and undisturbed cells",
     ChartKind.TRENDS: "it needs two runs of the same cells",
     ChartKind.DIFFERENCES: "it needs exactly two runs that have cells in common",
-    ChartKind.CURVES: "it needs a sweep, or fio outputs that differ in depth, block or jobs alone",
+    ChartKind.CURVES: "it needs a sweep, or fio outputs that differ only in depth, block or jobs",
     ChartKind.RESPONSE: "it needs a sweep over depth or jobs",
     ChartKind.HEAT_MAP: "it needs a sweep over two axes",
 }

@@ -281,7 +281,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         """Where, over what, on what, and how many requests at a time."""
         found = [row.conclusion for row in (*self.rows, *self.unexplained)]
         if setting is None or not setting.is_harness:
-            return "An output of fio, which does not say over what:"
+            return "fio output (path not recorded):"
         emulated = frozenset(record.emulated for record in self.records if record.column.has_path)
         transports = dict.fromkeys(
             TRANSPORTS.get(each.column.column.transport or "", each.column.column.filesystem)
@@ -295,7 +295,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         parts += [each.column.heading[1] for each in found if each.column.column.filesystem]
         parts += ["disk in memory"] * any(each.column.is_memory for each in found)
         if self.has_depths:
-            parts.append(f"{', '.join(f'x{depth}' for depth in depths)}: so many requests at a time")
+            parts.append(f"{', '.join(f'x{depth}' for depth in depths)}: requests in flight")
         elif depths:
             parts.append(self.at_a_time)
         parts += [
@@ -367,11 +367,11 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         losses = [loss for row in self.rows for group in self.groups if (loss := row.loss(group))]
         most = max(len(loss.cells) for loss in losses)
         several = f", range of {most} workloads" if most > 1 else ""
-        above = " >: at least, as other programs took a part." if any(map(_is_floor, losses)) else ""
-        most_words = f"over the link{self.at_a_time and f', {self.at_a_time}'}"
+        above = " >: lower bound, other programs interfered." if any(map(_is_floor, losses)) else ""
+        most_words = f"link limit{self.at_a_time and f', {self.at_a_time}'}"
         parts = [most_words] if any(_most(loss) for loss in losses) else []
         parts += [self._cost_words()] if self.has_costs else []
-        bound = f" max: {'; below, '.join(parts)}." if parts else ""
+        bound = f" max: {'; below: '.join(parts)}." if parts else ""
         return f"MB/s: {samples}{time}{several}.{above}{bound}"
 
     @property
@@ -379,7 +379,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         """``1 request at a time``, as far as that is known."""
         depths = {depth for _, depth in self.groups} - {None}
         if len(depths) > 1:
-            return "so many requests at a time"
+            return "at that many requests in flight"
         return "".join(f"{counted(depth or 0, 'request')} at a time" for depth in depths)
 
     def _cost_words(self) -> str:
@@ -399,7 +399,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         proposals = _proposals(row.conclusion for row in self.rows)
         of_ipsec = f" (IPsec: {''.join(proposals)})" if len(proposals) == 1 else ""
         what = names[0] if len(names) == 1 else f"protection{of_ipsec}"
-        return f"what {what} takes{how}{few}"
+        return f"cost of {what}{how}{few}"
 
     def sentences(self, command: Command) -> Iterable[str]:
         """What follows, the most important first."""
@@ -438,9 +438,9 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
             said = [f"{path} {', '.join(costs)}" for path, costs in paths.items()]
             yield f"{what} costs{how}: {listed(said, MOST, '; ')}."
         if any("unclear" in cost for paths in of.values() for costs in paths.values() for cost in costs):
-            yield "Unclear: too few repeats to tell (minus is faster); more --repeats would."
+            yield "Unclear: too few repeats to tell (minus means faster); use more --repeats."
         if apart:
-            yield f"Unlike others: {listed(apart, MOST)}."
+            yield f"Exceptions: {listed(apart, MOST)}."
 
     def _rounds(self) -> Iterable[str]:
         """Of disturbed figures: what they rest on, what would tell more, and of which nothing can be said."""
@@ -454,16 +454,16 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         round_s = sum(record.wall_ns for record in self.records) / 1e9 / max(1, rounds)
         more = max((_more(each, rounds) for _, each in found if not each.is_full), default=0)
         if any(each.is_stated for _, each in found):
-            yield "~: measured next to other programs, and compared within each round (95 % interval)."
+            yield "~: other programs were running; compared within each round (95 % interval)."
         if rounds / 4 < more <= MOST_ROUNDS:
             minutes = math.ceil(more * round_s / 60)
-            yield f"{more} more rounds would tell to within {100 * stats.MARGIN:.0f} % ({minutes} min)."
+            yield f"{more} more rounds would narrow it to within {100 * stats.MARGIN:.0f} % ({minutes} min)."
         elif more > MOST_ROUNDS:
-            yield "More rounds would not tell: a quieter machine would."
+            yield "More rounds would not help: use a quieter machine."
         if full := [name for name, each in found if each.is_full]:
             yield (
-                f"What {listed(full, MOST)} costs cannot be said here: the core is full, and so the load may "
-                "make processor work the limit."
+                f"No cost known for {listed(full, MOST)}: the core is full, so other programs may have made "
+                "the processor the limit."
             )
 
     def _limits(self) -> str:
@@ -480,7 +480,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
             sizes.setdefault(", ".join(said), []).append(self.size(group))
         sizes.pop("", None)
         if not sizes or {*sizes} == {UNTOLD}:
-            return "What limits is not known: harness explain says why." if sizes else ""
+            return "The limit is unknown: harness explain says why." if sizes else ""
         lab = [
             row.name
             for row in self.rows
@@ -491,7 +491,9 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
                 for c in of_row.cells
             )
         ]
-        words = f" The lab's own figures ({listed(lab, MOST)}) say nothing of such a link." if lab else ""
+        words = (
+            f" Figures limited by the lab ({listed(lab, MOST)}) do not describe such a link." if lab else ""
+        )
         said_of = "; ".join(
             f"{limit} at {' and '.join(names)}" if len(sizes) > 1 or len(self.groups) == 1 else limit
             for limit, names in sizes.items()
@@ -603,7 +605,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
             "disturbed by other programs": [
                 f"{row.name} {workload}" for row in self.rows for workload in row.conclusion.disturbed
             ],
-            "the lab limits there, not the link that it imitates": [
+            "limited by the lab, not by the emulated link": [
                 f"{row.name} {workload}" for row in self.rows for workload in row.conclusion.lab_limited
             ],
         }

@@ -22,11 +22,11 @@ from harness.results.sweep import MeasuredCurve
 from harness.table.curves import BETWEEN, cell
 
 LEGENDS = (
-    "Marks: measured. Dashed: between points that were measured, with the interval that has 90 % of what "
-    "would be measured. Thin: the two asymptotes, by latency and by the busiest part.",
-    "Full marks: the mean. Empty marks, dashed: p99. Each mark is a measured point, at a load of its own.",
-    f"MB/s; {BETWEEN}: not measured. Colour and letter: what likely limits; of a point not measured "
-    "what limits the nearest measured one on the same side of the knee.",
+    "Marks: measured. Dashed: interpolated, with the 90 % prediction interval. Thin: the two asymptotes, "
+    "latency and busiest part.",
+    "Filled marks: mean. Empty marks, dashed: p99. Each mark is one measured load.",
+    f"MB/s; {BETWEEN}: estimated. Colour and letter: the likely limit; an estimated point has that of the "
+    "nearest measured point on its side of the knee.",
 )
 """What is said of the three kinds of picture, in words."""
 
@@ -358,7 +358,7 @@ def _heat_map(
     where = "".join(f", {name} {AXES[name].shown(value)}" for name, value in there.items())
     return Chart(
         title=f"{curve.name}{where}",
-        description=f"MB/s by {rows} and {columns}; colour and letter are what limits",
+        description=f"MB/s by {rows} and {columns}; colour and letter: the likely limit",
         height=bottom + 12 + 20 * -(-len(seen) // 2),
         width=max(WIDTH, left + wide * len(across) + 2),
         body="".join(parts),

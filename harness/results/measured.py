@@ -64,7 +64,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @functools.cached_property
     def curves(self) -> list[MeasuredCurve]:
-        """Those of sweeps, and of fio outputs that differ in depth, block or jobs alone."""
+        """Those of sweeps, and of fio outputs that differ only in depth, block or jobs."""
         found = []
         # Here, because most results have none.
         if sweeps := [plan for plan in self.plans.values() if plan.sweep and plan.sweep.over]:

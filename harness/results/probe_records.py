@@ -17,12 +17,12 @@ from harness.model.texts import HostName, Name, Prose, RunFile, RunId, Title
 class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One probe of one path, once: ``results/<run id>/probes/<key>.json``.
 
-    Only a record with status ok has figures that may be used. ``raw`` are the tools' outputs in the run's
-    folder, unmodified. ``processors``, ``interfaces`` and ``background_load`` cover the time in which the
-    tools ran. ``lost_hops`` are the hops for which they are unknown, each with the reason.
-    ``protected_bytes`` is what the protection carried, by the counters of the end that counted less; None
-    without any. ``is_from_run`` marks a probe that ``harness run`` made between its cells, for a shorter time
-    than ``harness probe`` would. ``stand_ins`` are those of its plan.
+    Use only figures of records with status ok. ``raw`` are the tools' outputs in the run's folder,
+    unmodified. ``processors``, ``interfaces`` and ``background_load`` cover the time in which the tools ran.
+    ``lost_hops`` are the hops for which they are unknown, each with the reason. ``protected_bytes`` is what
+    the protection carried, by the counters of the end that counted less; None without any. ``is_from_run``
+    marks a probe that ``harness run`` made between its cells, for a shorter time than ``harness probe``
+    would. ``stand_ins`` are copied from its plan.
     """
 
     run_id: RunId

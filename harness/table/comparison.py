@@ -329,7 +329,7 @@ def _missing(cells: Sequence[ComparedCell], margin: float) -> Iterable[str]:
     if not left:
         return
     everything = len(left) == len(cells)
-    yield f"Not {'one' if everything else 'all'} of {len(cells)} cells could be judged" + (
+    yield f"{'None' if everything else 'Not all'} of {len(cells)} cells could be judged" + (
         "." if everything else f": {len(left)} are inconclusive."
     )
     disturbed = [cell.name for cell in left if cell.is_disturbed]
@@ -344,7 +344,7 @@ def _missing(cells: Sequence[ComparedCell], margin: float) -> Iterable[str]:
     few = [cell for cell in left if cell.ratio is not None and cell.ratio.low is None]
     if few:
         yield (
-            f"Fewer than {FEWEST} repeats that count on a side cannot show a difference, in "
+            f"Fewer than {FEWEST} usable repeats on a side cannot show a difference, in "
             f"{_counted([cell.name for cell in few])} ({_repeats(few)}): measure both sides with --repeats "
             f"{stats.REPEATS}."
         )
@@ -384,21 +384,21 @@ def _notes(
     ratios = [cell.ratio for cell in cells if cell.ratio is not None]
     together = f", adjusted for {len(ratios)} cells (Benjamini-Hochberg)" if len(ratios) > 1 else ""
     yield (
-        f"{Judgement.FASTER}, {Judgement.SLOWER}: between equals at most {100 * LEVEL:.0f} % of comparisons "
-        f"show a difference this clear{together}. {Judgement.NO_DIFFERENCE}: the interval lies within "
+        f"{Judgement.FASTER}, {Judgement.SLOWER}: false alarms at most {100 * LEVEL:.0f} %{together}. "
+        f"{Judgement.NO_DIFFERENCE}: the interval lies within "
         f"{100 * margin:g} % of 1. {Judgement.INCONCLUSIVE}: neither."
     )
     if any(ratio.more for ratio in ratios):
         yield (
-            f"Runs vary by {BETWEEN_RUNS:.0%} more than their repeats show (memory by "
-            f"{BETWEEN_RUNS_OF_MEMORY:.0%}), which is in the interval."
+            f"The interval includes {BETWEEN_RUNS:.0%} of variation from run to run "
+            f"({BETWEEN_RUNS_OF_MEMORY:.0%} for memory)."
         )
     cut = [cell.name for cell in cells if cell.ratio is not None and cell.ratio.warm_up]
     if cut:
         yield f"The first repeats of both sides were left out as warm-up in: {listed(cut)}."
     alike = [cell.name for cell in cells if cell.ratio is not None and cell.ratio.inflation >= 2]
     if alike:
-        yield f"Repeats resemble the one before, so two or more of them count as one, in: {listed(alike)}."
+        yield f"Successive repeats are correlated, so two or more count as one, in: {listed(alike)}."
     for name, side in (("A", a), ("B", b)):
         lost = len(side.records) - len(disturbance.quiet(side.records))
         if lost:
@@ -406,7 +406,7 @@ def _notes(
             yield f"{lost} of {of} of {name} {'does' if lost == 1 else 'do'} not count: see 'harness table'."
     kernels = [notes.kernels_of(side.plans.values()) for side in (a, b)]
     if all(kernels) and kernels[0] != kernels[1]:
-        yield f"A is of {kernels[0]}, B of {kernels[1]}."
+        yield f"A ran on {kernels[0]}, B on {kernels[1]}."
     yield from notes.differences(
         [*a.plans.values(), *b.plans.values()], [*a.environments.values(), *b.environments.values()]
     )

@@ -24,9 +24,9 @@ def render(curves: Sequence[MeasuredCurve]) -> str:
     """MB/s along the first axis, with a column for each value of the second."""
     tables = [table for curve in curves for table in _tables(curve)]
     if any(curve.disturbed for curve in curves):
-        tables.append("!: disturbed by other programs; what lies between rests on it as well")
+        tables.append("!: disturbed by other programs; estimates next to it are doubtful too")
     if any(curve.estimates for curve in curves):
-        tables.append(f"{BETWEEN}: between points that were measured")
+        tables.append(f"{BETWEEN}: interpolated between measured points")
     if reported := doubts(curves):
         tables.append("\n".join(reported))
     foreign = [
@@ -38,7 +38,7 @@ def render(curves: Sequence[MeasuredCurve]) -> str:
     ]
     if any(curve.repeats for curve in curves):
         most = max(len(each) for curve in curves for each in curve.repeats.values())
-        tables.append(f"Of up to {most} repeats of a point, the middle one is shown.")
+        tables.append(f"Median of up to {most} repeats of a point.")
     if foreign:
         tables.append("\n".join(origins(Context(records=foreign, plans=[], environments=[]))))
     return "\n\n".join(tables)

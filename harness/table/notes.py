@@ -92,7 +92,7 @@ def lacking(metric: Metric, good: Iterable[Record], count: int, repeats: int) ->
     """Why so many of a cell's repeats have no value, though they are ok."""
     sums = (io for record in good for io in (record.read, record.write) if io is not None)
     if metric.figure.is_percentile and any(io.latency.percentiles == PER_JOB for io in sums):
-        return f"fio reported {metric} of each job apart: only histograms (--output-format=json+) combine it"
+        return f"fio reported {metric} per job: only histograms (--output-format=json+) combine it"
     if metric.figure.of is Of.RECORD:
         return f"{metric.figure.title}: unknown in {count} of {repeats} repeats"
     return f"fio reported no {metric} in {count} of {repeats} repeats"
@@ -165,21 +165,21 @@ def completions(records: Iterable[Record], metric: Metric) -> Iterable[str]:
     )
     if columns and metric.figure.is_percentile:
         yield (
-            f"{metric} of {_listed(list(columns), 'column')} is completion latency (fio's clat), without the "
-            "time of submission; means, and percentiles of other columns, are total latency (lat)."
+            f"{metric} of {_listed(list(columns), 'column')} is completion latency (fio's clat), without "
+            "submission time; means, and percentiles of other columns, are total latency (lat)."
         )
 
 
 def _memory(table: Table) -> Iterable[str]:
     if any(column.is_memory for column in table.columns):
-        yield "memory: the storage is a ramdisk, so no figure is that of a disk."
+        yield "memory: the storage is a ramdisk, so no figure is a disk's."
 
 
 def _rereads(context: Context) -> Iterable[str]:
     """Of reads that may have come from a target's memory, what tells so."""
     found = [record.reread for record in context.records if record.reread is not None]
     for words in dict.fromkeys(reread.words for reread in found if reread.is_from_memory):
-        yield f"No figure of reads is known to be a disk's: {words}."
+        yield f"Reads may not have come from the disk: {words}."
 
 
 def file_systems(records: Iterable[Record], plans: Iterable[Plan]) -> Iterable[str]:
@@ -198,8 +198,8 @@ def file_systems(records: Iterable[Record], plans: Iterable[Plan]) -> Iterable[s
     names = listed([*dict.fromkeys(label for label, _ in found)])
     yield (
         f"{names}: a file of another machine, opened with O_DIRECT (past this machine's page cache){but}. "
-        "The server's memory may answer reads, and writes of an export that is async; a target of block "
-        "devices has caches of its own. So a difference between the two may be that of their caches."
+        "The server's memory may answer reads, and writes if the export is async; a block target has its "
+        "own caches. So a difference between the two may come from caches."
     )
 
 
@@ -212,14 +212,14 @@ def one_end(records: Sequence[Record]) -> Iterable[str]:
             if proof is not None and proof.at_one_end:
                 columns[bool(record.column.protection)][record.column.label] = None
     for is_protected, words in (
-        (False, "this end's counters cover all that was read, and a capture here saw the portal's segments"),
+        (False, "this end's counters cover all bytes read, and the capture shows the portal's segments"),
         (
             True,
-            "by its counters this end protected all that was read, and a capture saw none of it in clear",
+            "this end's counters show all bytes read as protected, and the capture shows none in clear",
         ),
     ):
         if labels := ", ".join(columns[is_protected]):
-            yield f"Proved at one end ({labels}): {words}; of the target nothing is known but its portal."
+            yield f"Proved at one end ({labels}): {words}; only the target's portal is known."
     yield from _tunnels(records)
 
 
@@ -233,8 +233,8 @@ def _tunnels(records: Iterable[Record]) -> Iterable[str]:
     }
     for words in sorted(found):
         yield (
-            f"{words}: its packets are not counted, and whether it encrypts is not known. The capture alone "
-            "shows that none of the portal's own segments was on the link."
+            f"{words}: its packets are not counted, and whether it encrypts is unknown. The capture shows "
+            "only that none of the portal's own segments was on the link."
         )
 
 
@@ -247,7 +247,7 @@ def _goodputs(context: Context, table: Table) -> Iterable[str]:
     }
     rates = [f"{name} {rate / 1e6:.4g} MB/s" for name, rate in most.items() if rate]
     if rates and table.options.metric in (Metric.MB_S, Metric.MIB_S):
-        yield f"Most payload that each link can carry (goodput, calculated): {', '.join(rates)}."
+        yield f"Goodput of each link (calculated maximum): {', '.join(rates)}."
 
 
 def _disturbed(context: Context, table: Table) -> Iterable[str]:
@@ -268,8 +268,8 @@ def _disturbed(context: Context, table: Table) -> Iterable[str]:
 def _lab_limited(table: Table) -> Iterable[str]:
     if any(cell.is_lab_limited for _, _, cell in placed(table)):
         yield (
-            f"{LAB_SIGN}: the lab limits this figure and not the link that it imitates, so it says nothing "
-            "of such a link or its protection ('harness explain' shows where the time goes)."
+            f"{LAB_SIGN}: the lab limits this figure, not the emulated link, so it says nothing about such "
+            "a link or its protection ('harness explain' shows where the time goes)."
         )
 
 
@@ -316,11 +316,11 @@ def origins(context: Context) -> Iterable[str]:
         where = setting.name if machine.side_of(setting) else f"Testbed {setting.name}"
         yield f"{where}: {'; '.join([_listed(runs, 'run'), *about])}."
     for text in dict.fromkeys(text for record in context.records for text in record.stand_ins):
-        yield f"Warning: a file of the user's took the place of a shipped one: {text}."
+        yield f"Warning: a user's file replaced a shipped one: {text}."
     if lists := [setting.predicted_from for setting in sorted(by_setting) if setting.predicted_from]:
         yield (
-            "Predicted, not measured: in virtual time in which a processor's work takes what a CPU cost file "
-            f"says ({', '.join(lists)}); see docs/cpu-costs.md for what it leaves out."
+            "Predicted, not measured: virtual time with processor work from a CPU cost "
+            f"file ({', '.join(lists)}); see docs/cpu-costs.md for what it leaves out."
         )
     if any(setting.is_virtual and not setting.predicted_from for setting in by_setting):
         yield (
@@ -329,14 +329,14 @@ def origins(context: Context) -> Iterable[str]:
         )
     if any(setting.ciphers for setting in by_setting):
         yield (
-            "Portable ciphers: the kernel encrypts without the processor's instructions for it, so that "
+            "Portable ciphers: the kernel encrypts without the processor's crypto instructions, so "
             "protection costs more than on most machines."
         )
     kernels = _each(context.environments, "kernel", below=False)
     if any(setting.ciphers and not setting.kernel for setting in by_setting) and not (
         kernels and all(map(_keeps_ciphers_closed, kernels))
     ):
-        yield "The processor's ciphers for Debian's kernel: harness kernel ciphers builds them in a minute."
+        yield "'harness kernel ciphers' builds accelerated ciphers for Debian's kernel in a minute."
     alike = (machine.without_side(setting) for setting in by_setting)
     if len({msgspec.structs.replace(setting, ciphers=None) for setting in alike}) > 1:
         yield "Different testbeds have separate columns: do not compare their figures."
@@ -356,9 +356,9 @@ def _repeats(records: Iterable[Record]) -> Iterable[str]:
     files = dict.fromkeys(run for runs in places.values() if len(runs) > 1 for run in runs)
     if files:
         yield (
-            f"Repeats: the names of {_listed(list(files), 'file')} differ in a number alone, and their jobs "
-            "are the same, so they are taken for repeats. If they are of other disks or machines, say so in "
-            "their names."
+            f"Repeats: the names of {_listed(list(files), 'file')} differ only in a number and their jobs "
+            "are the same, so they count as repeats. If they are from different disks or machines, name "
+            "them so."
         )
 
 

@@ -29,14 +29,14 @@ class PrintedCell(TypedDict):
     ``direction`` is null if no repeat is ok. ``status`` is ok if at least one repeat is, else the gravest.
     ``n`` is the number of samples behind the value, out of ``repeats`` measurements. ``value``, ``low`` and
     ``high`` are in ``unit``, unrounded: the median, and its 95 % interval or the farthest samples; null if no
-    sample counts, and ``low`` and ``high`` also if one does.
-    ``metric`` is what was chosen. ``ratio_to_local`` and ``ratio_to_no_ipsec`` are ratios of the values; null
-    for the baseline itself. ``difference_from_no_ipsec`` is null without such a baseline, or with one block.
-    ``disturbed`` is the largest part that other programs took of one of the repeats behind the value; null if
-    it is unknown. ``is_disturbed``: that is too much for the value to be used. ``is_lab_limited``: the lab
-    limits, and not the link that it imitates. ``proof`` adds up the fields of Proof over the repeats behind
-    the value; null without a network. ``runs`` are run ids. ``reasons`` say why repeats do not count.
-    ``warnings`` are those of all repeats, each once.
+    sample counts, and ``low`` and ``high`` also if one does. ``metric`` is the chosen metric.
+    ``ratio_to_local`` and ``ratio_to_no_ipsec`` are ratios of the values; null for the baseline itself.
+    ``difference_from_no_ipsec`` is null without such a baseline, or with one block. ``disturbed`` is the
+    largest part that other programs took of one of the repeats behind the value; null if it is unknown.
+    ``is_disturbed``: the share is too large to use the value. ``is_lab_limited``: the lab limits, not the
+    emulated link. ``proof`` adds up the fields of Proof over the repeats behind the value; null without a
+    network. ``runs`` are run ids. ``reasons`` say why repeats do not count. ``warnings`` are those of all
+    repeats, each once.
     """
 
     workload: str
@@ -74,7 +74,7 @@ class PrintedReference(TypedDict):
 
 
 class PrintedTable(TypedDict):
-    """The matrix. ``reference`` is there with ``--reference``."""
+    """The matrix. ``reference`` exists with ``--reference``."""
 
     cells: list[PrintedCell]
     reference: NotRequired[PrintedReference]

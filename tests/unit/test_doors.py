@@ -155,7 +155,7 @@ def test_a_file_in_place_of_a_shipped_one_is_said_in_plan_and_table(
     results.save_record(record(run_id=plan.run_id, stand_ins=plan.stand_ins))
     shown = harness("table", str(results.path), cwd=tmp_path).stdout
     for each in said:
-        assert f"Warning: a file of the user's took the place of a shipped one: {each}." in shown
+        assert f"Warning: a user's file replaced a shipped one: {each}." in shown
 
 
 def test_nothing_is_imported_from_the_folder_that_the_user_works_in(

@@ -36,9 +36,9 @@ FIELDS = (INITIATORS, TOTAL, PER_ONE, SLOWEST, JAIN, P99_MEDIAN, P99_WORST, ADDE
 LABELS = ("Link", "Protection", "Transport", "Workload", "Testbed")
 
 NOTES = (
-    "p99: of each initiator's I/Os by itself; the median and the worst of the initiators.",
+    "p99: per initiator; the median and the worst of them.",
     "Jain's index: 1 if all got the same, 1/N if one got everything (DEC-TR-301). "
-    "protection: what it changes against the same number of initiators without.",
+    "protection: change from the same number of initiators without it.",
 )
 
 

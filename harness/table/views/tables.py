@@ -122,8 +122,8 @@ def _signed(rows: Sequence[_Shown]) -> tuple[list[_Shown], list[str]]:
             entries = {key: signed(each, key, ideal.get(key, NOTHING)) for key, each in entries.items()}
         found.append((setting, path, entries))
     note = (
-        f"{LAB_SIGN}: the lab limits this: links and protocols alone have that of the row in virtual time, "
-        "so the lab's one processor made the difference."
+        f"{LAB_SIGN}: limited by the lab: the row in virtual time shows links and protocols alone; the "
+        "lab's one processor makes the difference."
     )
     is_any = any(entry.sign == LAB_SIGN for _, _, entries in found for entry in entries.values())
     return found, [note] if is_any else []

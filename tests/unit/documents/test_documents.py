@@ -108,7 +108,7 @@ def test_a_cost_is_reported_with_what_links_have_of_it() -> None:
     cost = "It costs something here; links and protocols account for 10 % of ours, "
     assert found.conclusion.startswith(cost) and "figures are limited by the lab" in found.conclusion
     assert found.whom == (
-        "complain to the processors and the software, not to the protocol. TCP over PPPoE compared with "
+        "the cause is the processors and the software, not the protocol. TCP over PPPoE compared with "
         "plain routing: 800 instead of 1000 Mbit/s (-20 %) where processors cost nothing, 200 instead of "
         "400 Mbit/s (-50 %) as measured"
     )
@@ -118,9 +118,9 @@ def test_a_cost_is_reported_with_what_links_have_of_it() -> None:
     assert not answers(0)[1].is_free, "there are no figures"
     # Whom to complain to explains the document's loss, whatever the lab's processor made of it.
     for slower, whom in (
-        (80.4, "complain to the protocol and its links, not to a machine. "),
-        (86.0, "complain to the processors and the software, and to the protocol as well. "),
-        (91.6, "complain to the processors and the software, not to the protocol. "),
+        (80.4, "the cause is the protocol and its links, not a machine. "),
+        (86.0, "the cause is the processors and the software, and to the protocol as well. "),
+        (91.6, "the cause is the processors and the software, not the protocol. "),
     ):
         virtual = controllers(91.7, slower, **OWN)
         found = answers(1, *controllers(25, 20), *virtual)[0]
@@ -149,7 +149,7 @@ NO_ANSWER = "^No answer of our own: "
 
 def test_what_is_concluded_of_a_path_depends_on_the_figures_that_count() -> None:
     for records, conclusion in (
-        (pppoe(400, 200), "without virtual time it is open"),
+        (pppoe(400, 200), "without a run in virtual time"),
         (pppoe(400, 390), "show no cost"),
         (pppoe(400, 800), "show no cost"),
         (pppoe(400, 200, **DISTURBED), f"{NO_ANSWER}other programs disturbed that of "),
@@ -190,15 +190,15 @@ def test_what_a_switch_adds_is_the_slope() -> None:
     assert found.bars.bars["1 switch"] == ours_and_theirs
     assert reopened.conclusion.startswith("No answer of our own: there is no figure of switched:0")
     uneven, _ = answers(4, *switches(1e5, 2e5, 1.5e5, 4e5, 5e5))
-    assert "do not rise with each one" in uneven.conclusion
+    assert "do not rise with each step" in uneven.conclusion
 
 
 def test_packets_are_compared_with_what_the_links_rate_allows() -> None:
     (found,) = answers(2)
     assert dict(found.figures)["in document 002"] == "8000 per second"  # not the 8210 of which 85 % were lost
     assert found.whom == ""
-    software = "complain to the processors and the software, not to the link"
-    for per_s, whom in ((30_000, software), (1_400_000, "complain to the link")):
+    software = "the cause is the processors and the software, not the link"
+    for per_s, whom in ((30_000, software), (1_400_000, "the cause is the link")):
         figures = ForwardingFigures(offered_per_s=per_s, arrived_per_s=per_s, lost_percent=0.0)
         (found,) = answers(2, on(blank(Forwarding()), "wired", status=Status.OK, figures=figures))
         # IEEE 802.3: 64 bytes and 20 of preamble and gap.
@@ -211,7 +211,7 @@ def test_a_figure_of_the_lab_s_processor_is_signed_with_virtual_times() -> None:
         made = [on(tcp(real * 1e6), "routed", **changes), on(tcp(400e6), "routed", **OWN)]
         grid = views.build(views.View.OPENFLOW, made)
         field = next(field for field in grid.fields if field.key == "tcp_received_mbit_s")
-        has_note = any(note.startswith("lab: the lab limits this") for note in grid.notes)
+        has_note = any(note.startswith("lab: limited by the lab") for note in grid.notes)
         texts = [row.entries[field.key].text(field) for row in grid.rows]
         assert has_note is any(text.endswith(" lab") for text in texts)
         return texts

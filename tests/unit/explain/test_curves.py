@@ -46,7 +46,7 @@ def test_a_depth_from_which_the_link_is_full_is_named() -> None:
         "wired rand-read, block 4K: the link is full from depth 6 on (117.5 of 117.7 MB/s).",
         "wired+aes128gcm16 rand-read, block 4K: reaches 95 % of its peak (80 MB/s) at depth 4.",
         "IPsec aes128gcm16 costs wired rand-read, block 4K most at depth 6 (32 %, 28 % to 36 %) and least at "
-        "depth 1 (no measurable cost, at most 6 %).",
+        "depth 1 (no measurable cost, under 6 %).",
     ]
     # More that helps to the end is not called enough.
     helps = "wired rand-read, block 4K: still rising at depth 3, the end of the range (69 MB/s)."
@@ -55,7 +55,10 @@ def test_a_depth_from_which_the_link_is_full_is_named() -> None:
     lossy = planned("rtt=0.1ms..50ms", ipsec=("off",))
     (half,) = said_of(lossy, lambda at, _: 100e6 / (1 + 1e3 * at["rtt"]))
     (left,) = said_of(lossy, lambda at, _: 100e6 / (1 + at["rtt"]))
-    assert half == "wired rand-read, depth 1, block 4K: half of 90.91 MB/s is lost from rtt 1.6 ms on."
+    assert (
+        half
+        == "wired rand-read, depth 1, block 4K: at or below half of its peak (90.91 MB/s) from rtt 1.6 ms on."
+    )
     assert left.endswith(": up to rtt 50 ms more than half of 99.99 MB/s is left.")
 
 
@@ -83,7 +86,7 @@ def test_tables_tell_what_was_measured_from_what_lies_between() -> None:
     lines = render(sweep.measured(made, found)).splitlines()
     assert lines[0] == "wired rand-read (MB/s; block in columns)"
     assert lines[1].split() == ["depth", "4K", "64K"] and lines[3].split() == ["1", "22.76", "117"]
-    assert any("~" in line for line in lines[3:-2]) and lines[-1] == "~: between points that were measured"
+    assert any("~" in line for line in lines[3:-2]) and lines[-1] == "~: interpolated between measured points"
 
 
 def test_along_links_a_link_is_full_by_its_own_goodput_and_the_local_disk_by_none() -> None:
@@ -105,10 +108,10 @@ def depths(*rates: float) -> str:
 def test_from_there_on_holds_for_every_point_from_there_on() -> None:
     """It was "from depth 1 on 95 % of the most" where depth 2 had 72 %."""
     assert depths(48, 36, 49, 50) == (
-        "reaches 95 % of its peak (50 MB/s) at depth 1 and from 4 on, but depth 2 has 72 %."
+        "reaches 95 % of its peak (50 MB/s) at depth 1 and from 4 on, but only 72 % at depth 2."
     )
     assert depths(10, 50, 49, 30) == (
-        "peaks at depth 2 (50 MB/s); depth 8, the end of the range, has 60 % of that."
+        "peaks at depth 2 (50 MB/s) and falls to 60 % of it at depth 8, the end of the range."
     )
     assert depths(20, 10, 30, 50) == (
         "peaks at depth 8, the end of the range (50 MB/s), but depth 2 has 50 % less than the point "

@@ -136,7 +136,9 @@ def test_over_10_gigabit_the_lab_limits() -> None:
     assert sum(parts.values()) == found.verdict.whole_ns
     assert found.verdict.limited_by is Limit.LAB and found.verdict.is_lab_limited
     assert found.verdict.change is None
-    words = "limited by the lab itself (its emulation some 92 us of each I/O, core 75% busy): 81% of the time"
+    words = (
+        "limited by the lab itself (emulation takes about 92 us of each I/O, core 75% busy): 81% of the time"
+    )
     assert sentence(found).startswith(words)
     # Of the busy core that is left over which is neither the device's nor the link's.
     parts_ns = waterfall.parts(known(waterfall.best_guess(found.evidence)))
@@ -192,7 +194,7 @@ def test_a_table_marks_what_the_lab_limits() -> None:
     assert own == {c.evidence.cell for c in explain(records, plans) if c.verdict.is_lab_limited}
     table = build(records, plans=plans, lab_limited=own)
     (note,) = [note for note in table.marks if note.startswith("lab: ")]
-    assert "not the link that it imitates" in note
+    assert "not the emulated link" in note
     text = render(table)
     assert "13.08 lab ±" in text and note in text
     for format in (TableFormat.MARKDOWN, TableFormat.HTML, TableFormat.LATEX):
@@ -220,11 +222,9 @@ def test_the_commands_mark_it_and_leave_it_out(tmp_path: Path) -> None:
     (wired,) = [c for c in explained if c["limited_by"] == "lab"]
     assert wired["waterfall_ns"]["emulation"] == 80_000 and wired["change"] is None
     summary = " ".join(printed("explain", "--summary").split())
-    assert re.search(
-        r"No answer on wired\S+, wired\S+: the lab itself limited its figures, or those", summary
-    )
-    assert "The lab's own figures (wired) say nothing of such a link." in summary
+    assert re.search(r"No answer on wired\S+, wired\S+: the lab limited it or its baseline", summary)
+    assert "Figures limited by the lab (wired) do not describe such a link." in summary
     assert harness("report", str(tmp_path), "-o", "page.html", cwd=tmp_path).returncode == 0
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "13.08 lab" in page and "the lab limits it, and not the link that it imitates" in page
+    assert "13.08 lab" in page and "limited by the lab, not by the emulated link" in page
     assert ">emulation</text>" in page

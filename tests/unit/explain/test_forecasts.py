@@ -53,8 +53,8 @@ def test_a_forecast_is_held_to_what_the_machine_did_meanwhile() -> None:
     assert not found.is_within and found.error == pytest.approx(50 / 30)
     lines = said_and_measured([found])
     assert "wired rand-read-4k" in lines[2] and "50 (40 to 60)" in lines[2] and "outside" in lines[2]
-    assert "0 of 1 forecast that was tried" in " ".join(lines[3:])
-    assert "said is 1.67 of measured" in " ".join(lines[3:])
+    assert "0 of 1 forecast hit" in " ".join(lines[3:])
+    assert "forecast / measured = 1.67" in " ".join(lines[3:])
     assert said_and_measured([]) == [] and forecasts.summary([]) == ""
 
 

@@ -56,7 +56,7 @@ def test_they_limit_a_cell_that_waits_for_them_most_of_the_time() -> None:
     assert (verdict.limited_by, verdict.confidence) == (Limit.LOST_PACKETS, Confidence.HIGH)
     assert verdict.waterfall_ns["lost_packets"] == 6_000_000
     assert sum(verdict.waterfall_ns.values()) == verdict.whole_ns
-    words = "limited by lost packets (TCP sent 864 bytes again, the slowest I/O took 220 ms)"
+    words = "limited by lost packets (TCP retransmitted 864 bytes, the slowest I/O took 220 ms)"
     assert words in sentence(found)
     # No more is theirs than nothing else takes.
     short = Explained.of(cell(lost_packets=replace(lost, time_ns=exact(9000 * US))))

@@ -26,7 +26,7 @@ def test_document_003_tells_its_own_noise_and_what_it_lets_conclude() -> None:
     assert FOUND.noise["wifi"] == pytest.approx(4.90 / 3.39)
     faster = CELLS["seq-read-256k", "wifi", ("on",)]
     assert "only chance" in faster.sentence and "shows nothing about IPsec" in faster.sentence
-    assert any("WiFi with IPsec" in words and "no more than a hint" in words for words in FOUND.sentences)
+    assert any("WiFi with IPsec" in words and "only a hint" in words for words in FOUND.sentences)
     # Over gigabit it is the implementation, and not its bytes.
     found = CELLS["seq-read-256k", "wired", ("on",)]
     added_ns = known(found.added_ns)
@@ -48,7 +48,7 @@ def test_the_command_says_it(tmp_path: Path) -> None:
     done = harness("explain", "--reference", "document-003", "--format", "json", cwd=tmp_path)
     assert done.returncode == 0 and json.loads(done.stdout)["noise"]["wifi"] == pytest.approx(4.90 / 3.39)
     as_text = harness("explain", "--reference", "document-003", cwd=tmp_path)
-    assert "no more than a hint" in as_text.stdout
+    assert "only a hint" in as_text.stdout
     unknown, both = ("--reference", "document-000x"), ("x", "--reference", "document-003")
     for words in (unknown, both, ("--format", "html")):
         refused = harness("explain", *words, cwd=tmp_path)

@@ -91,7 +91,7 @@ def test_the_answer_tells_the_stream_as_a_lower_bound_and_not_where_a_cell_beat_
         assert "Would help" not in words and "the link's rate at 256K" not in words
     assert "one TCP stream reached 12.1 MB/s" in slower
     without = answer(reads(9.0), [])
-    assert "one TCP stream" not in without and "No interface says the link's rate;" in without
+    assert "one TCP stream" not in without and "No interface reports the link's rate;" in without
 
 
 def test_of_a_card_that_says_its_speed_that_is_the_link_s_rate_whatever_a_stream_reached() -> None:

@@ -143,7 +143,9 @@ def test_a_clear_figure_of_the_file_is_compared_with(tmp_path: Path) -> None:
     )
     done = harness("explain", "--figures", str(file), cwd=tmp_path)
     assert done.returncode == 0 and "sealed: limited by the processors' work" in done.stdout
-    assert "\n  would tell more: each core's load at both ends meanwhile: mpstat -P ALL 1\n" in done.stdout
+    assert (
+        "\n  to find out, measure each core's load at both ends meanwhile: mpstat -P ALL 1\n" in done.stdout
+    )
     as_json = harness("explain", "--figures", str(file), "--format", "json", cwd=tmp_path)
     first, second = json.loads(as_json.stdout)["figures"]
     assert (first["answer"], first["limited_by"], first["confidence"]) == ("limited", "link", "high")

@@ -127,7 +127,7 @@ def test_a_loss_compared_with_a_figure_of_the_lab_is_no_answer() -> None:
     plain, _, gcm = concluded(columns(), of="wired", limited_by=Limit.LAB)
     assert plain.losses and not plain.lab_limited
     assert gcm.lab_limited == ("seq-read-256k",) and not gcm.losses
-    assert gcm.why_none.startswith("the lab itself limited")
+    assert gcm.why_none.startswith("the lab limited")
     assert limits(plain.losses[0].cells).startswith("limited by the lab itself (confidence ")
     # A column that the lab limits concerns no other.
     _, null, gcm = concluded(columns(), of="wired+null-sha256", limited_by=Limit.LAB)
@@ -151,7 +151,7 @@ def test_missing_figures_are_no_answer_and_disturbed_ones_give_bounds_and_no_cau
     disturbed = [spoilt(r) if r.column.ipsec == "off" and r.column.link == "wired" else r for r in whole]
     without = [r for r in whole if r.column.protection or r.column.is_local]
     for records, why in (
-        (disturbed, "its figures, or those that it is compared with, are disturbed"),
+        (disturbed, "it or its baseline was disturbed"),
         ([failed(r) if r.column.protection else r for r in whole], "it has no figure: 1 cell failed"),
         (without, "wired was not measured"),
         ([r if r.column.protection else failed(r) for r in whole], "wired has no figure: 1 cell failed"),

@@ -233,7 +233,7 @@ def test_origins_are_distinguished_by_words_and_signs() -> None:
     _, (local, _) = columns(shown)
     assert local.origin is Origin.MEMORY
     said = " ".join(Page(render(shown)).said.split())
-    assert "◉ memory: in real time, without a network, on a ramdisk: no figure of a disk" in said
+    assert "◉ memory: in real time, on a ramdisk without a network: not a disk's speed" in said
     assert "nothing emulated" not in said
 
 
@@ -443,7 +443,9 @@ def test_pictures_say_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         picture(ChartKind.BARS, shown, Metric.MB_S, Path("x.gif"))
     with pytest.raises(UsageError, match="nothing for a picture of roofline") as refused:
         svg(ChartKind.ROOFLINE, shown)
-    assert (refused.value.hint or "").startswith("it needs a run's plan.json, a shaped link, and figures")
+    assert (refused.value.hint or "").startswith(
+        "it needs a run's plan.json, a shaped link, and undisturbed figures"
+    )
     with pytest.raises(UsageError, match="no kind of picture"):
         ChartKind("pie")
     monkeypatch.setitem(sys.modules, "resvg_py", None)

@@ -91,7 +91,7 @@ def test_a_probe_is_reported_with_all_its_figures(tmp_path: Path) -> None:
     assert "p50: 31 µs" in reported[2] and "1000: 5" not in reported[2]
     assert lines[3][3:] == ("failed", "n/a", "no answer")
     folder = write(tmp_path, [record()])
-    assert "nothing was probed" in render(load([tmp_path]))
+    assert "no probes were made" in render(load([tmp_path]))
     RunFolder(folder).save_probe(probe(status=Status.FAILED, reason="<b>no answer"))
     page = render(load([tmp_path]))
-    assert "nothing was probed" not in page and "&lt;b&gt;no answer" in page
+    assert "no probes were made" not in page and "&lt;b&gt;no answer" in page

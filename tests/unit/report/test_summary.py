@@ -81,8 +81,8 @@ def test_of_a_default_run_it_is_a_table_and_a_few_lines() -> None:
     assert rows[0].split()[3:] == ["104-106", "112.6", "24.0-24.3", "30.3", "5880", "0.17"]
     assert re.fullmatch(r"  \+ IPsec +102-103 +-2\.. % ±0\.. +23.0-23.1 +-4\.. % ±0\.. +5630 +0.18", rows[1])
     words = joined(lines)
-    assert "median of 8 samples of 0.4 s, range of 4 workloads. max: over the link, 1" in words
-    assert "; below, what IPsec aes128gcm16 takes, 95 % interval." in words
+    assert "median of 8 samples of 0.4 s, range of 4 workloads. max: link limit, 1" in words
+    assert "; below, cost of IPsec aes128gcm16, 95 % interval." in words
     assert (
         "Where the link's rate does not limit, protection costs more: a core is full at 121-203 MB" in words
     )
@@ -121,7 +121,7 @@ def test_several_transports_and_protections_are_named_in_their_rows() -> None:
     assert "  + not encrypted null-sha256" in "\n".join(stored("ladder"))
     assert re.fullmatch(r"  \+ IPsec +102 +unclear +23.7 +unclear +5790 +0.17", lines[6])
     words = joined(lines)
-    assert "what protection (IPsec: aes128gcm16) takes, 95 % interval; unclear: few repeats." in words
+    assert "cost of protection (IPsec: aes128gcm16), 95 % interval; unclear: few repeats." in words
     assert "Less sure of wifi iSCSI+IPsec 256K and 5 more (confidence low: the cipher" in words
     virtual = stored("protections-virtual")
     assert re.fullmatch(r"  \+ WireGuard +108 +-4 % +29.0 +-2 % +7080 +0.14", virtual[7])
@@ -139,16 +139,17 @@ def test_disturbed_sides_are_compared_within_each_round() -> None:
 
     close = busy(*[(100.0 + n % 3, 95.0 + n % 2) for n in range(10)])
     assert re.search(r"\+ IPsec >95.5 +~-5 % ±1 ", close) and "more rounds" not in close
-    assert "~: measured next to other programs, and compared within each round" in close
+    assert "~: other programs were running; compared within each round" in close
     assert "median of 10 samples" in close and "Limited by the link's rate at 256K." in close
     same = busy(*[(100.0 + n % 3, 100.0 + n % 2) for n in range(10)])
     assert re.search(r"\+ IPsec >100 +~< 1 % ", same)
     wild = busy(*[(100.0 + 20 * (n % 3), 95.0 + 30 * (n % 2)) for n in range(10)])
     assert (
-        re.search(r"\+ IPsec >\d+ \? ", wild) and "170 more rounds would tell to within 5 % (6 min)." in wild
+        re.search(r"\+ IPsec >\d+ \? ", wild)
+        and "170 more rounds would narrow it to within 5 % (6 min)." in wild
     )
     mad = busy(*[(100.0 + 90 * (n % 3), 95.0 + 200 * (n % 2)) for n in range(10)])
-    assert "More rounds would not tell: a quieter machine would." in mad
+    assert "More rounds would not help: use a quieter machine." in mad
     full = busy(*[(100.0 + n % 3, 95.0 + n % 2) for n in range(10)], busy=0.9)
     assert re.search(r"\+ IPsec >95.5 +\? ", full) and "~" not in full
     assert "What wired+IPsec 256K costs cannot be said here: the core is full" in full
@@ -180,9 +181,9 @@ def test_what_applies_has_a_line_each() -> None:
             None,
             "Left out: wired rand-read-256k, wired+IPsec rand-read-256k: disturbed by other programs.",
         ),
-        (in_repeats(*UNSURE), None, "what IPsec aes128gcm16 takes, 95 % interval; unclear: few repeats."),
-        (in_repeats((100.0, 93.0)), None, "+ IPsec 93.0 -7 % MB/s: one sample. max: over the link, 1"),
-        (in_repeats((100.0, 93.0)), None, "what IPsec aes128gcm16 takes, measured once."),
+        (in_repeats(*UNSURE), None, "cost of IPsec aes128gcm16, 95 % interval; unclear: few repeats."),
+        (in_repeats((100.0, 93.0)), None, "+ IPsec 93.0 -7 % MB/s: one sample. max: link limit, 1"),
+        (in_repeats((100.0, 93.0)), None, "cost of IPsec aes128gcm16, measured once."),
         (in_repeats((100.0, 103.0), (100.0, 103.1), (100.0, 102.9)), None, "103 +3.0 % ±0.2"),
         (in_repeats((130.0, 126.0), (130.0, 126.0)), None, "More than the link should carry: wired 256K"),
         (reads_over_nfs(), plan_of_nfs(), "Host: NFS, /mnt/nas/bench.img (nfs4 of nas.lan:/export, vers=4.2"),
@@ -190,7 +191,7 @@ def test_what_applies_has_a_line_each() -> None:
         assert said in joined(of(records, plan)), said
     disturbed = joined(of([spoilt(each, 0.2) for each in whole]))
     assert ">105 112.6" in re.sub(" +", " ", disturbed), "without others it is no slower"
-    assert "MB/s: median of 3 samples. >: at least, as other programs took a part." in disturbed
+    assert "MB/s: median of 3 samples. >: lower bound, other programs interfered." in disturbed
     assert (
         "Limited by the link's rate (wired), something unknown (wired+null-sha256, wired+aes128gcm16)"
         in disturbed
@@ -206,7 +207,7 @@ def test_what_applies_has_a_line_each() -> None:
 def test_a_link_of_an_unknown_rate_has_no_bound_and_says_why() -> None:
     lines = of(of_a_real_link(9.0), REAL, STREAMS)
     assert lines[1] == "Link: wired round trip 0.22 ms." and lines[3].split() == ["MB/s"]
-    assert "No interface says the link's rate; one TCP stream reached 12.1 MB/s" in joined(lines)
+    assert "No interface reports the link's rate; one TCP stream reached 12.1 MB/s" in joined(lines)
     known = of(of_a_real_link(105.0, link_rate_bit_s=10**9), REAL, STREAMS)
     assert known[1] == "Link: wired carries 117.7 MB/s, round trip 0.22 ms."
     assert known[4].split() == ["wired", "1", "Gbit/s", "105", "107.1"]
@@ -235,7 +236,10 @@ def test_of_a_target_that_nobody_watched_no_part_is_called_its_memory() -> None:
         reads(name, block, "1") for name, block in (("random-4k-1", "4k"), ("sequential-256k-1", "256k"))
     )
     words = joined(of(records, plan_of_them(links={"wired": link}, jobs=jobs)))
-    assert "Host: iSCSI over real links, disk in memory, 1 request at a time, of the target nothing" in words
+    assert (
+        "Host: iSCSI over real links, disk in memory, 1 request at a time, the target was not monitored"
+        in words
+    )
     assert "Link: wired carries 117.7 MB/s, round trip 0.1 ms." in words
     (time,) = re.findall(r"Time of a request over wired: (.*?)\. ", words)
     assert "target" in time and "memory" not in time and "disk" not in time
@@ -257,7 +261,7 @@ def test_columns_of_the_table_stay_below_their_headings_where_figures_are_distur
 def test_the_lab_s_own_figures_are_named() -> None:
     words = joined(of(columns(), limited_by=Limit.LAB))
     assert (
-        "Limited by the lab itself at 256K. The lab's own figures (wired) say nothing of such a link."
+        "Limited by the lab itself at 256K. Figures limited by the lab (wired) do not describe such a link."
         in words
     )
     assert "No answer on wired+null-sha256, wired+aes128gcm16: the lab itself limited" in words
@@ -272,7 +276,7 @@ def test_of_many_sizes_and_depths_the_ends_are_shown() -> None:
     lines = of(records, plan_of_them(jobs=jobs))
     found = re.findall(r"- (\S+ x\d+) -", "\n".join(lines))
     assert found == ["1M x1", "1M x32", "4K x1", "4K x32"] and max(map(len, lines)) <= WIDTH
-    assert "x1, x32: so many requests at a time" in joined(lines)
+    assert "x1, x32: requests in flight" in joined(lines)
     assert lines[-1].endswith("5 other sizes or depths: harness table.")
 
 
@@ -282,8 +286,8 @@ def test_settings_are_told_apart_and_a_foreign_output_says_nothing_of_its_way() 
     assert sum(line.startswith(("Lab: ", "Host: ")) for line in lines) == 2 and "" in lines
     foreign = [flat.changed(each, source="fio", transport=None, link="x") for each in columns()[:3]]
     lines = of(foreign)
-    assert lines[0] == "An output of fio, which does not say over what:" and "max" not in lines[2]
-    assert "What limits is not known" in joined(lines)
+    assert lines[0] == "fio output (path not recorded):" and "max" not in lines[2]
+    assert "The limit is unknown" in joined(lines)
 
 
 def test_a_rate_stands_in_the_title_once() -> None:

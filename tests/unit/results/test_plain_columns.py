@@ -117,10 +117,7 @@ def test_of_repeats_a_curve_has_the_middle_one(tmp_path: Path) -> None:
     assert [round(rate / 4096) for rate in curve.rates.values()] == [11, 44, 176]
     assert found.rest.records == []
     said = render([curve])
-    assert (
-        "Of up to 3 repeats of a point, the middle one is shown." in said
-        and "Repeats: the names of 9" in said
-    )
+    assert "Median of up to 3 repeats of a point." in said and "Repeats: the names of 9" in said
 
 
 def test_curves_of_two_disks_are_told_apart(tmp_path: Path) -> None:

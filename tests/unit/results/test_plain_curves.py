@@ -96,10 +96,10 @@ def test_of_an_output_of_fio_nothing_is_said_that_it_does_not_know(tmp_path: Pat
     for number in range(3):
         write_fio(tmp_path / f"sata-{number}.json", job("one", bs="4k"), job("other", rw="write"))
     said = " ".join(harness("explain", ".", "--summary", cwd=tmp_path).stdout.split())
-    assert said.startswith("An output of fio, which does not say over what:") and "sata-1 4.10 1000" in said
+    assert said.startswith("fio output (path not recorded):") and "sata-1 4.10 1000" in said
     assert "iSCSI" not in said
     (line,) = harness("explain", ".", cwd=tmp_path).stdout.splitlines()
-    assert line.startswith("3 outputs of fio: what limits 6 cells is not known")
+    assert line.startswith("3 outputs of fio: what limits 6 cells is unknown")
 
 
 def moved(rate: int, runtime_ms: int = 1000) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def test_a_grid_has_the_warnings_of_its_points(tmp_path: Path) -> None:
     assert "\nWarning (6 of 9 points, " in said and "2 jobs of this name added up (figures of" in said
     assert "the testbed is unknown" in said
     explained = " ".join(harness("explain", ".", cwd=tmp_path).stdout.split())
-    assert "job1, block 4K: 2 of 9 points have warnings ('harness table' has them)" in explained
+    assert "job1, block 4K: 2 of 9 points have warnings ('harness table' lists them)" in explained
     page = render_page(load([tmp_path]))
     assert "98.3*" in page and "<li>*: Warning (2 of 9 points" in page
     # In the matrix warnings that differ in figures alone are one as well.

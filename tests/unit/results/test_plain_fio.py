@@ -142,7 +142,7 @@ def test_percentiles_say_of_which_latency_they_are(tmp_path: Path) -> None:
     file = write_fio(tmp_path / "a.json", job)
     for metric in Metric:
         notes = table_of(file, metric=metric).notes
-        words = f"{metric} of column a is completion latency (fio's clat), without the time of submission; "
+        words = f"{metric} of column a is completion latency (fio's clat), without submission time; "
         is_percentile = metric in (Metric.P50, Metric.P99, Metric.P99_9)
         assert any(note.startswith(words) for note in notes) is is_percentile, metric
     write_fio(tmp_path / "b.json", job)
@@ -160,7 +160,7 @@ def test_percentiles_say_of_which_latency_they_are(tmp_path: Path) -> None:
     assert exported() == "lat"
     # Those that cannot be combined are not said to be missing: fio reported them, for each job.
     kinds = ("clat_ns", "lat_ns")
-    combine = "fio reported p99 of each job apart: only histograms (--output-format=json+) combine it"
+    combine = "fio reported p99 per job: only histograms (--output-format=json+) combine it"
     for job, footnote in (
         (with_percentiles(*kinds, **{"50.000000": 1000000, "99.000000": 1090000}), combine),
         (with_percentiles(*kinds), "fio reported no p99 in 1 of 1 repeats"),

@@ -81,9 +81,11 @@ def test_two_kernels_are_compared_and_named() -> None:
     found = compare(of("a", good), of("b", bad, 0.9))
     assert list(verdicts(found).values()) == [Judgement.SLOWER]
     kernels = "6.1.1-harness 0123456789ab (commit fedcba987654), B of 6.1.2-harness ba9876543210."
-    assert f"A is of {kernels}" in found.notes
-    assert "A is of the lab's own kernel, B of 6.1.2-" in " ".join(compare(of("a", None), of("b", bad)).notes)
-    assert not any(note.startswith("A is of") for note in compare(of("a", good), of("b", good)).notes)
+    assert f"A ran on {kernels}" in found.notes
+    assert "A ran on the lab's own kernel, B on 6.1.2-" in " ".join(
+        compare(of("a", None), of("b", bad)).notes
+    )
+    assert not any(note.startswith("A ran on") for note in compare(of("a", good), of("b", good)).notes)
     both = side(of("a", good).records, of("c", bad, 0.8).records)  # type: ignore[arg-type]
     by_name = compare(both, of("b", bad))
     assert [cell.n_a for cell in by_name.cells] == [12], "against the kernel of the same name alone"
@@ -143,12 +145,12 @@ def test_cells_that_are_not_judged_are_counted_first_with_what_would_help() -> N
     found = compare(side(run("a", repeats=1)), side(run("b", repeats=12, factor=0.5)))
     assert [cell.verdict for cell in found.cells] == [Judgement.INCONCLUSIVE] and not found.is_judged
     assert found.missing == (
-        "Not one of 1 cells could be judged.",
-        "Fewer than 2 repeats that count on a side cannot show a difference, in 1 cell: wired seq-write-4k "
+        "None of 1 cells could be judged.",
+        "Fewer than 2 usable repeats on a side cannot show a difference, in 1 cell: wired seq-write-4k "
         "(A 1, B 12): measure both sides with --repeats 8.",
     )
     for format in (CompareFormat.TEXT, CompareFormat.MARKDOWN):
-        said = "B against A: 0 slower, 0 faster, 0 no difference, 1 cannot tell. Not one of 1 cells could be "
+        said = "B against A: 0 slower, 0 faster, 0 no difference, 1 cannot tell. None of 1 cells could be "
         assert " ".join(render(found, format).lstrip("*").split()).startswith(said)
     assert "inconclusive" in render(found)
     a = side(run("a"), run("a", link="local", noise=0.1))
@@ -290,7 +292,7 @@ def test_a_status_says_that_there_is_no_verdict(tmp_path: Path) -> None:
         assert done.returncode == 3, words
         said = done.stderr if "json" in words else done.stdout
         assert (
-            "Not one of 1 cells could be judged." in "".join(said.splitlines(keepends=True)[:2])
+            "None of 1 cells could be judged." in "".join(said.splitlines(keepends=True)[:2])
             and "--repeats 8" in said
         )
 

@@ -55,7 +55,7 @@ def test_it_is_answered_for_as_a_link_is_and_no_disk_is_blamed() -> None:
     (found,) = answers(build(reads(), plans=plans), cells)
     (loss,) = found.losses
     assert found.column.heading[1] == TITLE and loss.mb_s == pytest.approx([26.16], rel=1e-3)
-    assert found.proved == "Nothing proves which way its bytes took."
+    assert found.proved == "Its network path is not proven."
     assert twin.plan_of(plan(), [each.evidence for each in cells]) is None
     (cell,) = cells
     assert cell.verdict.limited_by is Limit.UNKNOWN and MOUNTED in cell.evidence.missing

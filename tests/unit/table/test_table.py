@@ -133,7 +133,7 @@ def test_what_was_proved_at_one_end_is_said_with_what_that_shows_and_nothing_of_
     found = list(notes.one_end([bare, bare, within]))
     proved = "Proved at one end (wired)"
     assert [line.partition(":")[0] for line in found] == [proved, f"{proved[:-1]}+tunnel)", "wired+tunnel"]
-    assert "saw the portal's segments" in found[0] and "none of it in clear" in found[1]
+    assert "shows the portal's segments" in found[0] and "none of it in clear" in found[1]
     assert "Tailscale (WireGuard in user space)" in found[2] and "capture alone" in found[2]
     table = build([bare, record(repeat=2, proof=proof)])
     (cell,) = cells_of(table)
@@ -149,18 +149,18 @@ def test_a_ramdisk_and_reads_that_may_come_from_memory_are_no_disk_and_what_link
         for kind, path in ((model.BackingKind.RAMDISK, None), (model.BackingKind.BLOCK, "/dev/sdz"))
     )
     assert [table.columns[0].headed[2] for table in (of_memory, of_disk)] == ["local memory", "local disk"]
-    assert "memory: the storage is a ramdisk, so no figure is that of a disk." in of_memory.notes
+    assert "memory: the storage is a ramdisk, so no figure is a disk's." in of_memory.notes
     assert not note_of(of_disk.notes, "memory")
     assert all(column.is_memory for column in of_memory.columns)
     rereads = (Reread(verdict=verdict, zeros=0.5, signs=(Sign.ZEROS,)) for verdict in Suspicion)
     suspected, fine, unclear = rereads
     for reread, words in ((suspected, "50% of the blocks are zeros"), (unclear, "it is not clear whether")):
         table = build([record(workload="seq-read-4k", repeat=n, reread=reread) for n in (1, 2)])
-        assert words in note_of(table.notes, "No figure of reads is known to be a disk's: ")
+        assert words in note_of(table.notes, "Reads may not have come from the disk: ")
     assert not any("a disk's" in note for note in build([record(reread=fine)]).notes)
     wired = model.LinkProfile(name="wired", title="x", emulated=True, rate_bit_s=10**9, delay_us=50)
     plans = {"r1": plan(links={"wired": msgspec.structs.replace(wired, frame_overhead_bytes=24)})}
-    carried = "Most payload that each link can carry (goodput, calculated): wired 117.7 MB/s."
+    carried = "Goodput of each link (calculated maximum): wired 117.7 MB/s."
     assert carried in build([record(50.0)], plans=plans).notes
     assert not note_of(build([record(50.0)], Options(metric=Metric.P99), plans=plans).notes, "Most payload")
 

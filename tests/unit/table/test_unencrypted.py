@@ -121,4 +121,4 @@ def test_a_plan_is_printed_with_it_and_of_a_program_s_tunnel_nobody_knows() -> N
     (cell,) = json.loads(render(build(of_old), TableFormat.JSON))["cells"]
     (row,) = (json.loads(line) for line in export.encode(of_old, export.ExportFormat.JSONL).splitlines())
     assert cell["encrypted"] is row["encrypted"] is None
-    assert "and whether it encrypts is not known." in one_line(render(build(of_old)))
+    assert "and whether it encrypts is unknown." in one_line(render(build(of_old)))

@@ -176,6 +176,11 @@ def _cost(bare: MeasuredCurve, protected: MeasuredCurve) -> str:
             losses.append((*lost, point))
     most, least = max(losses, key=lambda each: each[0]), min(losses, key=lambda each: each[0])
     title = protected.curve.column.title
+    if all(low <= 0 for _, low, _, _ in losses):
+        return (
+            f"{title} has no measurable cost for {bare.name} at any point (under "
+            f"{_percent(max(0, *(high for _, _, high, _ in losses)))})."
+        )
     return (
         f"{title} costs {bare.name} most at {_named(most[3])} ({_loss(most)}) and least at "
         f"{_named(least[3])} ({_loss(least)})."

@@ -164,7 +164,7 @@ def _of_noise(link: str, factor: float) -> str:
         return f"{link}: no figure rises with more layers, so the link's noise is unknown"
     return (
         f"{link}: figures are up to {factor - 1:.0%} higher with more layers, which is noise; "
-        f"a loss of less than {1 - 1 / factor:.0%} there may be noise"
+        f"a loss of less than {1 - 1 / factor:.0%} is not significant"
     )
 
 
@@ -191,8 +191,9 @@ def _of_column(column: ReferenceColumn, cells: Sequence[Concluded], noise: dict[
     ]
     return (
         f"{words}; ESP's bytes are at most {most:.0%} of it, and iSCSI is the same with and without IPsec: "
-        f"the implementation causes it, like one more stage of {min(stages):.0f} to {max(stages):.0f} MB/s "
-        "in series with the others"
+        "the "
+        f"implementation causes it, like an extra stage of {min(stages):.0f} to {max(stages):.0f} MB/s "
+        "in series"
     )
 
 

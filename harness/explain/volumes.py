@@ -215,7 +215,7 @@ def _table(own: Sequence[VolumeOverPath], workloads: Sequence[str]) -> list[list
     if not workloads:
         return []
     of = {(each.disk, each.workload): each for each in own}
-    rows = [[f"Kept MB/s, {own[0].column.label}, {COMPUTED}"]]
+    rows = [[f"MB/s over {own[0].column.label}, {COMPUTED}"]]
     for name in workloads:
         one = next(each for each in own if each.workload == name)
         where = "random" if one.is_random else "seq."

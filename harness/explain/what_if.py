@@ -70,12 +70,12 @@ FAR = math.log(1.2)
 class ChangedCell(msgspec.Struct, frozen=True, kw_only=True):
     """A cell before and after a change; rates are in 10^6 bytes per second.
 
-    ``name`` is its column's label. ``predicted_mb_s`` is the prediction without a change. What was measured
-    is ``measured_mb_s``, null of a matrix that nobody measured; if ``is_disturbed``, other programs spoiled
-    all of its repeats. ``gains`` are the predicted speed-ups by change (0.1: 10 % faster). ``would_be_mb_s``
-    are the rates with the change: the measurement, or else the prediction, scaled by the speed-up, with the
-    90 % interval from ``would_be_low_mb_s`` to ``would_be_high_mb_s``. ``why_not`` says why nothing is
-    predicted. ``mark`` is always ``predicted``.
+    ``name`` is its column's label. ``predicted_mb_s`` is the prediction without a change. ``measured_mb_s``
+    is the measurement, null for a predicted matrix; if ``is_disturbed``, other programs spoiled all of its
+    repeats. ``gains`` are the predicted speed-ups by change (0.1: 10 % faster). ``would_be_mb_s`` are the
+    rates with the change: the measurement, or else the prediction, scaled by the speed-up, with the 90 %
+    interval from ``would_be_low_mb_s`` to ``would_be_high_mb_s``. ``why_not`` says why nothing is predicted.
+    ``mark`` is always ``predicted``.
     """
 
     name: str

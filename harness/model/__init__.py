@@ -849,8 +849,8 @@ class ChangeStep(msgspec.Struct, frozen=True):
         """``queue depth 8``"""
         return {
             ChangeKind.DEPTH: f"queue depth {self.value:.0f}",
-            ChangeKind.RATE: "a link of twice the rate",
-            ChangeKind.DEVICE: "a device that takes half the time",
+            ChangeKind.RATE: "a link twice as fast",
+            ChangeKind.DEVICE: "a device twice as fast",
         }[self.kind]
 
 

@@ -567,7 +567,7 @@ class SharedRun(msgspec.Struct, frozen=True, kw_only=True):
         plan = ", its plan" if self.plan is not None else ""
         measured = f"{counted(len(self.records), 'cell')}, {counted(len(self.probes), 'probe')}"
         yield f"run {self.run_id}: {measured}{plan}, facts about its machines"
-        yield f"every text in it: {' | '.join(self.texts)}"
+        yield f"all texts in it: {' | '.join(self.texts)}"
         pairs = [f"{name} is {other}" for table in self.replaced.values() for name, other in table.items()]
         yield f"names replaced: {', '.join(pairs) or 'none'}"
         left = [f"{field} ({count})" for field, count in self.left_out.items()]

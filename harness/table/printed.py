@@ -24,19 +24,18 @@ class PublishedFigure(TypedDict):
 class PrintedCell(TypedDict):
     """A cell that has a record.
 
-    ``setting`` and ``column`` are as in records, but for ciphers, which are null if they are not portable.
-    ``encrypted`` says whether the protection encrypts; null without any, and of a program's tunnel.
+    ``setting`` and ``column`` are as in records, except ciphers: null unless they are portable. ``encrypted``
+    says whether the protection encrypts; null without protection, and for another program's tunnel.
     ``direction`` is null if no repeat is ok. ``status`` is ok if at least one repeat is, else the gravest.
     ``n`` is the number of samples behind the value, out of ``repeats`` measurements. ``value``, ``low`` and
     ``high`` are in ``unit``, unrounded: the median, and its 95 % interval or the farthest samples; null if no
     sample counts, and ``low`` and ``high`` also if one does. ``metric`` is the chosen metric.
     ``ratio_to_local`` and ``ratio_to_no_ipsec`` are ratios of the values; null for the baseline itself.
     ``difference_from_no_ipsec`` is null without such a baseline, or with one block. ``disturbed`` is the
-    largest part that other programs took of one of the repeats behind the value; null if it is unknown.
-    ``is_disturbed``: the share is too large to use the value. ``is_lab_limited``: the lab limits, not the
-    emulated link. ``proof`` adds up the fields of Proof over the repeats behind the value; null without a
-    network. ``runs`` are run ids. ``reasons`` say why repeats do not count. ``warnings`` are those of all
-    repeats, each once.
+    largest share that other programs took of a repeat behind the value; null if unknown. ``is_disturbed``:
+    the share is too large to use the value. ``is_lab_limited``: the lab limits, not the emulated link.
+    ``proof`` adds up the fields of Proof over the repeats behind the value; null without a network. ``runs``
+    are run ids. ``reasons`` say why repeats do not count. ``warnings`` are those of all repeats, each once.
     """
 
     workload: str

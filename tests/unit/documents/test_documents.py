@@ -119,7 +119,7 @@ def test_a_cost_is_reported_with_what_links_have_of_it() -> None:
     # Whom to complain to explains the document's loss, whatever the lab's processor made of it.
     for slower, whom in (
         (80.4, "the cause is the protocol and its links, not a machine. "),
-        (86.0, "the cause is the processors and the software, and to the protocol as well. "),
+        (86.0, "the cause is the processors and the software, and the protocol as well. "),
         (91.6, "the cause is the processors and the software, not the protocol. "),
     ):
         virtual = controllers(91.7, slower, **OWN)

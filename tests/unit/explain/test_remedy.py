@@ -305,7 +305,7 @@ def test_a_forecast_says_how_it_was_made() -> None:
     ]
     for changes, step, how in cases:
         assert known(forecast(step, **changes)).how == how, changes
-    assert (FASTER.words, HALF.words) == ("a link of twice the rate", "a device that takes half the time")
+    assert (FASTER.words, HALF.words) == ("a link twice as fast", "a device twice as fast")
 
 
 def test_what_gains_less_than_a_fifth_or_the_labs_core_would_limit_is_not_said() -> None:

@@ -100,7 +100,7 @@ def test_it_is_what_the_disk_gave_in_virtual_time() -> None:
 def test_the_answer_has_three_lines_below_their_headings_and_says_once_that_they_are_computed() -> None:
     said = lines(loaded().volumes, 80)
     assert said == [
-        "Kept MB/s, wired, computed  seq. 256K reads   random 4K reads     seq. 4K reads",
+        "MB/s over wired, computed  seq. 256K reads   random 4K reads     seq. 4K reads",
         "HDD 7200 rpm, reads ahead   78 of 78, all     0.76 of 0.78, 97 %  19 of 78, 24 %",
         "SATA SSD                    88 of 524, 17 %   15 of 41, 37 %      15 of 41, 37 %",
         "NVMe SSD                    102 of 2492, 4 %  18 of 78, 24 %      18 of 78, 24 %",
@@ -116,10 +116,10 @@ def test_the_answer_has_three_lines_below_their_headings_and_says_once_that_they
 def test_a_protected_column_is_shown_if_there_is_no_other_and_what_the_lab_limits_is_not() -> None:
     made = loaded().volumes
     protected = [each for each in made if each.column.protection]
-    assert lines(protected, 80)[0].startswith("Kept MB/s, wired+aes128gcm16, computed")
+    assert lines(protected, 80)[0].startswith("MB/s over wired+aes128gcm16, computed")
     assert lines([replace(each, is_lab_limited=True) for each in made], 80) == []
     slower = [replace(each, is_lab_limited=each.column.link == "wired") for each in made]
-    assert lines(slower, 80)[0].startswith("Kept MB/s, wifi, computed")
+    assert lines(slower, 80)[0].startswith("MB/s over wifi, computed")
 
 
 def test_nothing_is_said_where_the_sum_is_not_right() -> None:
@@ -160,7 +160,7 @@ def test_of_the_initiators_own_disk_writes_are_known_and_of_sequences_bounds() -
             assert (one.over_mb_s, one.kept) == (None, None)
     said = lines(made, 80)
     assert len(said) == 7 and said[4].startswith("The initiator's disk")
-    assert said[5].startswith("Kept MB/s, wired, computed  seq. 256K writes") and " to " in said[6]
+    assert said[5].startswith("MB/s over wired, computed  seq. 256K writes") and " to " in said[6]
     memory = Backing(kind=BackingKind.RAMDISK, size_bytes=1 << 27)
     assert not any(each.disk == OWN for each in loaded(local_device=memory).volumes)
 

@@ -152,7 +152,7 @@ def test_disturbed_sides_are_compared_within_each_round() -> None:
     assert "More rounds would not help: use a quieter machine." in mad
     full = busy(*[(100.0 + n % 3, 95.0 + n % 2) for n in range(10)], busy=0.9)
     assert re.search(r"\+ IPsec >95.5 +\? ", full) and "~" not in full
-    assert "What wired+IPsec 256K costs cannot be said here: the core is full" in full
+    assert "No cost known for wired+IPsec 256K: the core is full" in full
 
 
 def with_core(record: Record, busy: float = 0.5) -> Telemetry:
@@ -264,7 +264,7 @@ def test_the_lab_s_own_figures_are_named() -> None:
         "Limited by the lab itself at 256K. Figures limited by the lab (wired) do not describe such a link."
         in words
     )
-    assert "No answer on wired+null-sha256, wired+aes128gcm16: the lab itself limited" in words
+    assert "No answer on wired+null-sha256, wired+aes128gcm16: the lab limited" in words
 
 
 def test_of_many_sizes_and_depths_the_ends_are_shown() -> None:

@@ -80,7 +80,7 @@ def test_two_kernels_are_compared_and_named() -> None:
     bad = OtherKernel(key="ba9876543210", release="6.1.2-harness")
     found = compare(of("a", good), of("b", bad, 0.9))
     assert list(verdicts(found).values()) == [Judgement.SLOWER]
-    kernels = "6.1.1-harness 0123456789ab (commit fedcba987654), B of 6.1.2-harness ba9876543210."
+    kernels = "6.1.1-harness 0123456789ab (commit fedcba987654), B on 6.1.2-harness ba9876543210."
     assert f"A ran on {kernels}" in found.notes
     assert "A ran on the lab's own kernel, B on 6.1.2-" in " ".join(
         compare(of("a", None), of("b", bad)).notes

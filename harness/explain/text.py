@@ -164,7 +164,7 @@ def _headline(name: str, cells: Sequence[Explained]) -> str:
 
 
 def _unexplained(cells: Sequence[Explained]) -> list[str]:
-    """Cells without a verdict, with the two limits of which it is one, as far as that is known."""
+    """Cells without a verdict, with their two candidate limits if known."""
     parts = []
     for either in dict.fromkeys(tuple(cell.verdict.either) for cell in cells):
         found = [cell for cell in cells if tuple(cell.verdict.either) == either]

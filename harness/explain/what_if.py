@@ -40,7 +40,7 @@ MUCH = 1000.0
 
 
 class FasterPart(msgspec.Struct, frozen=True):
-    """A part that is so many times as fast; of ``rtt`` so many times as long."""
+    """A part whose speed is multiplied by ``factor``; of ``rtt`` the time is."""
 
     part: str
     factor: float

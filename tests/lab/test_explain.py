@@ -1,4 +1,4 @@
-"""Whom to blame, in the lab: bottlenecks that are put in are found, and a run has its digital twin."""
+"""What limits, in the lab: bottlenecks that are put in are found, and a run has its digital twin."""
 
 from __future__ import annotations
 

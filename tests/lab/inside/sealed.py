@@ -100,7 +100,7 @@ def main() -> None:
         with shared.export(wanted):
             try:
                 with shared.connect(dataclasses.replace(wanted, tls=False)):
-                    raise AssertionError("a connection in clear was expected to be refused")
+                    raise AssertionError("expected a cleartext connection to be refused")
             except CommandFailed as error:
                 print("refused:", error.message)
     left = [line for line in Path("/proc/keys").read_text(encoding="utf-8").splitlines() if " psk " in line]

@@ -1,4 +1,4 @@
-"""Ciphers by themselves: what the kernel is asked for, what its times say of one I/O, and whom to blame."""
+"""Ciphers by themselves: what the kernel is asked for, what its times say of one I/O, and what limits."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_a_depth_from_which_the_link_is_full_is_named() -> None:
         half
         == "wired rand-read, depth 1, block 4K: at or below half of its peak (90.91 MB/s) from rtt 1.6 ms on."
     )
-    assert left.endswith(": up to rtt 50 ms more than half of 99.99 MB/s is left.")
+    assert left.endswith(": still above half of its peak (99.99 MB/s) at rtt 50 ms, the end of the range.")
 
 
 def test_of_many_workloads_the_first_is_told_and_the_others_are_counted() -> None:
@@ -121,4 +121,4 @@ def test_from_there_on_holds_for_every_point_from_there_on() -> None:
     # Along round trips half is not lost "from" a point behind which it is back.
     trips = planned("rtt=0.1ms,1ms,10ms,50ms", ipsec=("off",))
     (said,) = said_of(trips, lambda at, _: 40e6 if at["rtt"] == 0.001 else 100e6)
-    assert said.endswith(": half of 100 MB/s is lost at rtt 1 ms, and not at the others.")
+    assert said.endswith(": at or below half of its peak (100 MB/s) only at rtt 1 ms.")

@@ -1,4 +1,4 @@
-"""Whom to blame: the waterfall adds up, the closed form is theory's, a verdict is given where it holds."""
+"""What limits: the waterfall adds up, the closed form is theory's, a verdict is given where it holds."""
 
 from __future__ import annotations
 

@@ -105,8 +105,8 @@ def test_a_full_trial_overrules_a_short_one() -> None:
 
 
 def test_loads_beyond_the_grid_and_sentences_are_shown() -> None:
-    few = "block 4K: even at 20 000 IOPS, 81.9 MB/s, fewer than 99 % of requests end within 2 ms."
-    most = "at 1 000 IOPS, 4.1 MB/s, the highest load that was tried, still 99 %"
+    few = "block 4K: even at 20 000 IOPS, 81.9 MB/s, fewer than 99 % of requests finish within 2 ms."
+    most = "at 1 000 IOPS, 4.1 MB/s, the highest load tried, 99 %"
     for load, bounds, sentence in (
         ("20000..100000", (None, 20000, 0.0), few),
         ("10..1000", (1000, None, 1000.0), most),
@@ -119,7 +119,7 @@ def test_loads_beyond_the_grid_and_sentences_are_shown() -> None:
     records = carried_out(plan)
     first, second = said.sentences(knee.knees(plan, records))
     assert "rand-read, block 4K: up to 5 000 IOPS, 20.5 MB/s, requests end within 200 us on" in first
-    assert " IOPS, 31.5 MB/s, 99 % of requests end within 2 ms (7 " in second and second.endswith(").")
+    assert " IOPS, 31.5 MB/s, 99 % of requests finish within 2 ms (7 " in second and second.endswith(").")
     assert len(curves.trials(records).splitlines()) == len(records) + 2
 
 
@@ -200,7 +200,7 @@ def test_what_a_run_says(tmp_path: Path) -> None:
     folder.save_plan(plan)
     for record in carried_out(plan):
         folder.save_record(record)
-    knee_of = "up to 7 690 IOPS, 31.5 MB/s, 99 % of requests end within 2 ms"
+    knee_of = "up to 7 690 IOPS, 31.5 MB/s, 99 % of requests finish within 2 ms"
     for words in (("table",), ("explain",), ("explain", "--summary")):
         done = harness(*words, str(tmp_path), cwd=tmp_path)
         assert done.returncode == 0, done

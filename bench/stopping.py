@@ -4,7 +4,7 @@
     python bench/stopping.py [--rounds 1500] [--width 0.05] [--max-repeats 30]
 
 For repeats that vary by so much (lognormal): how many it takes, how often the interval becomes narrow before
-the most repeats were made, and how often the interval at which the rule stopped misses the true median. A
+the limit of repeats, and how often the interval at which the rule stopped misses the true median. A
 fixed number of repeats misses it in 5 % at most. Exits 1 if any misses it in more than 10 %.
 """
 

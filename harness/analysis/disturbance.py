@@ -242,7 +242,7 @@ def undisturbed(throughput: float, record: AnyRecord) -> tuple[float, float]:
 def is_disturbed(record: AnyRecord) -> bool:
     """Whether other programs took too much of a measurement for its figure to be used, or it was suspended.
 
-    That nothing is known makes no record disturbed: nobody watched those of others, and of before.
+    An unknown share does not: records of other tools and of older versions have no monitoring.
     """
     if record.setting.is_virtual:
         return False

@@ -76,9 +76,9 @@ class Decision(enum.StrEnum):
     """Whether a cell is measured once more, or why not."""
 
     GO_ON = "go on"
-    NARROW = "the interval was as narrow as was asked for"
-    MAX_REPEATS = "the most repeats were made"
-    MAX_TIME = "the time was up"
+    NARROW = "the interval was narrow enough"
+    MAX_REPEATS = "the limit of repeats was reached"
+    MAX_TIME = "the time limit was reached"
     HOPELESS = "none of its repeats gave a value"
 
 

@@ -8,7 +8,7 @@ repeats have the table's own test, and a published matrix its own noise (``publi
 
 How much of a cost is due to links and protocols is the extra time in virtual time as a part of the extra time
 that the document had, or where it has no such figures, that ours had: per bit, per packet or per round trip.
-That is also whom to complain to: the protocol, or the processors and the software.
+That is also the cause: the protocol, or the processors and the software.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Bars(msgspec.Struct, frozen=True, kw_only=True):
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to one question: ``subject`` is what it is about, ``figures`` what each origin says of it,
-    ``conclusion`` a sentence on what follows. ``whom`` says in plain words whom to complain to, or is
+    ``conclusion`` a sentence on what follows. ``whom`` says in plain words what the cause is, or is
     empty; ``is_free``: neither our figures nor the document's show that anything is lost."""
 
     subject: str

@@ -59,7 +59,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def whom(self) -> str:
-        """The first answer that is known to whom to complain to; empty if none is."""
+        """The first answer that is known what the cause is; empty if none is."""
         nobody = "no loss is shown"
         nobody = nobody if all(answer.is_free for answer in self.answers) else ""
         whom = next((answer.whom for answer in self.answers if answer.whom), nobody)
@@ -225,7 +225,7 @@ def render_page(found: Sequence[Document]) -> str:
 
 
 def _short(found: Sequence[Document]) -> str:
-    """Each question with whom to complain to, or with its first answer."""
+    """Each question with its cause, or with its first answer."""
     items = "".join(
         f'<dt><a href="#{document.name}">{for_html(document.question)}</a></dt>'
         f"<dd>{for_html(document.short)}</dd>"

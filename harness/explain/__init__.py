@@ -67,7 +67,7 @@ def lab_limited(
     probes: Sequence[ProbeRecord] = (),
     evidence: Sequence[Evidence] | None = None,
 ) -> frozenset[CellKey]:
-    """The cells that the lab limits, and not the link that it imitates, for a table's marks. Without digital
+    """The cells that the lab limits, not the emulated link, for a table's marks. Without digital
     twins, which no table reads. ``evidence`` is that of ``collect``, where it is known.
     """
     if not any(record.emulated and record.setting.clock is Clock.REAL for record in records):

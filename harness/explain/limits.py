@@ -28,7 +28,7 @@ much."""
 
 
 def is_crypto_known(evidence: Evidence) -> bool:
-    """Whether a ladder, or ciphers that were not much disturbed, separate crypto from the kernel's path."""
+    """Whether baselines, or ciphers that were not much disturbed, separate crypto from the kernel's path."""
     found = evidence.cipher_ns
     return evidence.null is not None or (found is not None and found.high <= DISTURBED * found.low)
 
@@ -42,7 +42,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     ``words`` is how people call it. ``parts`` are those of the waterfall that are its time (``of_part``).
     ``bound`` is the resource whose least time per I/O it is at depths above 1 (``BOUNDS``). ``is_of_link``:
-    it is time that the imitated link takes. ``is_sure``: its evidence was measured for it, and is no single
+    it is time that the emulated link takes. ``is_sure``: its evidence was measured for it, and is no single
     profile's figure or difference; where it is not, ``unsure`` says what was not measured.
     ``detail`` is what exactly limits, for the brackets behind the verdict; ``change`` what would help, if it
     can be made and forecast, and ``advice`` what may help, where that cannot be.

@@ -84,8 +84,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_lab_limited(self) -> bool:
-        """Whether the lab limits, and not the link that it imitates: the figure is none of such a link, and
-        no answer about a protection."""
+        """Whether the lab limits, not the emulated link: the figure says nothing about
+        such a link or its protection."""
         return self.limited_by is Limit.LAB
 
 
@@ -258,7 +258,7 @@ def _largest(parts: Mapping[str, float], whole_ns: float, sample: Sample) -> tup
 
 
 def _may_overlap(evidence: Evidence) -> bool:
-    """Whether the target, which nobody watched, may read ahead or write behind while the path carries
+    """Whether the target, which was not monitored, may read ahead or write behind while the path carries
     something else."""
     return evidence.is_one_end and not (evidence.is_random and evidence.direction == "read")
 

@@ -171,12 +171,12 @@ def excess_ns(evidence: Evidence) -> float:
 
 
 def _is_by_core(evidence: Evidence, below: Baselines, busy: float | None) -> bool:
-    """Whether the core's busy time decides a step of the ladder: at depths above 1, if both cells have it."""
+    """Whether the core's busy time decides a step of the baselines: above depth 1, if both cells have it."""
     return evidence.depth != 1 and busy is not None and below.busy is not None
 
 
 def _step(evidence: Evidence, below: Baselines, time_ns: float, busy: float | None, at: At) -> float:
-    """The processor time of a cell beyond a lower step of the ladder.
+    """The processor time of a cell beyond a lower baseline.
 
     Depth 1: extra time minus ESP's wire time. (While the link is busy with one packet, the core works on the
     next one, and nothing waits for that.) Deeper: the difference in core-busy time, if both cells have it.

@@ -33,7 +33,7 @@ DISTURBED_SIGN = "!"
 """Next to a disturbed value."""
 
 LAB_SIGN = "lab"
-"""Next to a value that the lab limits, and not the link that it imitates."""
+"""Next to a value that the lab limits, not the emulated link."""
 
 SIGNS = {Difference.NONE: "\N{ALMOST EQUAL TO}", Difference.INCONCLUSIVE: "?"}
 """Next to a value that is not shown to differ from the same link without IPsec."""
@@ -239,7 +239,7 @@ def _tunnels(records: Iterable[Record]) -> Iterable[str]:
 
 
 def _goodputs(context: Context, table: Table) -> Iterable[str]:
-    """What each imitated link carries at most; of a real one a plan does not say it."""
+    """What each emulated link carries at most; of a real one a plan does not say it."""
     links = {column.column.link for column in table.columns}
     profiles = {name: link for plan in context.plans for name, link in plan.links.items() if name in links}
     most = {

@@ -156,11 +156,11 @@ def test_a_table_says_what_stayed_inconclusive_and_why() -> None:
     assert "conclusive" not in notes(ruled(), noisy(0.001, 0.001))
     text = notes(ruled(max_repeats=8), noisy(0.001, 0.5))
     assert (
-        "Inconclusive (wired seq-read-4k, wired rand-read-4k): the most repeats were made before the 95 % "
-        "interval was within 5 % of the median" in text
+        "Inconclusive (wired seq-read-4k, wired rand-read-4k): the limit of repeats was reached before the "
+        "95 % interval was within 5 % of the median" in text
     )
     assert "unfinished" not in text
-    assert "4 cells): the time was up before" in notes(ruled(max_s=1.0))
+    assert "4 cells): the time limit was reached before" in notes(ruled(max_s=1.0))
     # A run that was cut off lacks the cell that would have been next.
     last = order_of_cells(ruled())[23]
     name = f"{last.column.label} {last.workload}"

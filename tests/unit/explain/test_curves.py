@@ -114,8 +114,7 @@ def test_from_there_on_holds_for_every_point_from_there_on() -> None:
         "peaks at depth 2 (50 MB/s) and falls to 60 % of it at depth 8, the end of the range."
     )
     assert depths(20, 10, 30, 50) == (
-        "peaks at depth 8, the end of the range (50 MB/s), but depth 2 has 50 % less than the point "
-        "before it."
+        "peaks at depth 8, the end of the range (50 MB/s), but drops by 50 % at depth 2."
     )
     assert depths(10, 46, 49, 48).startswith("reaches 95 % of its peak (49 MB/s) at depth 4 (2 to 4)")
     # Along round trips half is not lost "from" a point behind which it is back.

@@ -101,9 +101,9 @@ def test_the_answer_has_three_lines_below_their_headings_and_says_once_that_they
     said = lines(loaded().volumes, 80)
     assert said == [
         "MB/s over wired, computed  seq. 256K reads   random 4K reads     seq. 4K reads",
-        "HDD 7200 rpm, reads ahead   78 of 78, all     0.76 of 0.78, 97 %  19 of 78, 24 %",
-        "SATA SSD                    88 of 524, 17 %   15 of 41, 37 %      15 of 41, 37 %",
-        "NVMe SSD                    102 of 2492, 4 %  18 of 78, 24 %      18 of 78, 24 %",
+        "HDD 7200 rpm, reads ahead  78 of 78, all     0.76 of 0.78, 97 %  19 of 78, 24 %",
+        "SATA SSD                   88 of 524, 17 %   15 of 41, 37 %      15 of 41, 37 %",
+        "NVMe SSD                   102 of 2492, 4 %  18 of 78, 24 %      18 of 78, 24 %",
     ]
     assert max(map(len, said)) <= 80
     assert [line.count("  ") > 0 for line in lines(loaded().volumes, 50)] == [True] * 4

@@ -118,7 +118,7 @@ def test_loads_beyond_the_grid_and_sentences_are_shown() -> None:
     plan = planned(mean="0.2ms")
     records = carried_out(plan)
     first, second = said.sentences(knee.knees(plan, records))
-    assert "rand-read, block 4K: up to 5 000 IOPS, 20.5 MB/s, requests end within 200 us on" in first
+    assert "rand-read, block 4K: up to 5 000 IOPS, 20.5 MB/s, the mean latency is within 200 us" in first
     assert " IOPS, 31.5 MB/s, 99 % of requests finish within 2 ms (7 " in second and second.endswith(").")
     assert len(curves.trials(records).splitlines()) == len(records) + 2
 
@@ -134,7 +134,7 @@ def test_it_goes_on_where_it_was_interrupted() -> None:
     assert next(iter(sweep.schedule(plan, whole)), None) is None
     assert sweep.schedule(plan, whole).expected == 0
     (found,) = knee.knees(plan, whole[:6])
-    assert not found.is_known and "not come to its end" in next(iter(said.sentences([found])))
+    assert not found.is_known and "the search is unfinished" in next(iter(said.sentences([found])))
     assert knee.knees(plan, []) == []
 
 

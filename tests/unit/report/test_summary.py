@@ -82,7 +82,7 @@ def test_of_a_default_run_it_is_a_table_and_a_few_lines() -> None:
     assert re.fullmatch(r"  \+ IPsec +102-103 +-2\.. % ±0\.. +23.0-23.1 +-4\.. % ±0\.. +5630 +0.18", rows[1])
     words = joined(lines)
     assert "median of 8 samples of 0.4 s, range of 4 workloads. max: link limit, 1" in words
-    assert "; below, cost of IPsec aes128gcm16, 95 % interval." in words
+    assert "; below: cost of IPsec aes128gcm16, 95 % interval." in words
     assert (
         "Where the link's rate does not limit, protection costs more: a core is full at 121-203 MB" in words
     )

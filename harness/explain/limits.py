@@ -258,8 +258,8 @@ BOUNDS = {limit.rule.bound: limit for limit in Limit if limit.rule.bound}
 """Of each resource the limit that it belongs to."""
 
 TELLS_APART = (
-    "the target's own counters or a login there (--target) tell its disk from its processor, and so may the "
-    "same blocks in sequence and at random, one at a time"
+    "read the target's counters or log in there (--target) to separate its disk from its processor; the "
+    "same blocks in sequence and at random, one at a time, may do so too"
 )
 
 

@@ -352,13 +352,11 @@ def _lacking(evidence: Evidence) -> list[str]:
         how = "" if evidence.cipher_ns is None else " more closely"
         lacking.append(f"no column with null-sha256 separates the cipher from the kernel's path{how}")
     if evidence.null is None and evidence.cipher_ns is not None and not limits.is_crypto_known(evidence):
-        lacking.append(
-            "other programs slowed the stand-alone ciphers: a measurement on a quiet machine would tell more"
-        )
+        lacking.append("other programs slowed the stand-alone ciphers: measure again on a quiet machine")
     if evidence.is_one_end:
-        lacking.append("a login on the target (--target) or its own counters would tell more")
+        lacking.append("log in to the target (--target) or read its counters to learn more")
     elif evidence.busy is None and evidence.twin_ns is None:
-        lacking.append("the processor's busy time is unknown (--twin would tell what it costs)")
+        lacking.append("the processor's busy time is unknown (--twin measures its cost)")
     if evidence.repeats < 2:
         lacking.append("it was measured only once")
     return lacking

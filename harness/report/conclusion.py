@@ -525,7 +525,7 @@ def _limits(cells: Sequence[Explained]) -> tuple[str, str, str]:
     ranked = ranked or sorted({limit for cell in cells for limit in cell.verdict.either})
     names = " or ".join(limit.rule.words(cells[0].evidence) for limit in ranked)
     if not known:
-        return names, "", "which of them is not clear"
+        return names, "", "unclear which"
     part = "" if len(known) == len(cells) else f" in {len(known)} of {len(cells)} workloads"
     least = max((verdict.confidence for verdict in known), key=list(Confidence).index)
     return names, part, f"confidence {least}"

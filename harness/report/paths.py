@@ -51,7 +51,7 @@ def _phrases(figures: Figures) -> Iterable[str]:
             yield f"{' and '.join(kernel.ends)}: {kernel.driver}"
             for name, operation in (("encrypt", kernel.encrypt), ("decrypt", kernel.decrypt)):
                 packet = format_ns(operation.each_packet_ns)
-                yield f"{name}: {operation.each_byte_ns:.3g} ns for each byte, {packet} for each packet"
+                yield f"{name}: {operation.each_byte_ns:.3g} ns per byte, {packet} per packet"
     else:
         yield from _figures(msgspec.to_builtins(figures))
 

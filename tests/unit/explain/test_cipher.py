@@ -109,7 +109,7 @@ def test_what_nothing_takes_is_no_ciphers(tmp_path: Path) -> None:
         # No packet was sent, so no counter of ESP's has to show one.
         assert record.protected_bytes is None and record.raw
         (line,) = paths.probes([record])
-        assert "encrypt: 5 ns for each byte, 0.68 µs for each packet" in line[4] and DRIVER in line[4]
+        assert "encrypt: 5 ns per byte, 0.68 µs per packet" in line[4] and DRIVER in line[4]
     # One as fast as nothing takes no time: with AES-NI a short message took 15 ns less than nothing.
     found = probing.understand(printed(TIMES, nothing_ns=5000.0), ("initiator",), "aesni")
     assert found.encrypt.short_ns == 0.0
@@ -214,7 +214,7 @@ def test_without_a_null_column_the_ciphers_themselves_tell() -> None:
     assert (crypto.confidence, disturbed.confidence) == (Confidence.HIGH, Confidence.MEDIUM)
     assert disturbed.limited_by is Limit.CRYPTO and "a quiet machine" not in unknown.reason
     disturbed = judge(replace(evidence, cipher_ns=Span(3000 * US, 5000 * US, 9000 * US)))
-    assert "a quiet machine would tell more" in disturbed.reason
+    assert "measure again on a quiet machine" in disturbed.reason
     # What is not reported has both figures.
     cell = Explained.of(without_null(5200))
     low, high = cell.verdict.either[Limit.CRYPTO]

@@ -99,7 +99,7 @@ def test_where_the_order_makes_no_difference_it_may_be_the_target_s_processor() 
     wide = first(SLOW_4K, reads("sequential", 64, 5_100))
     assert (wide.verdict.limited_by, wide.verdict.confidence) == (Limit.TARGET, Confidence.MEDIUM)
     words = sentence(wide)
-    assert "limited by the target (its disk or its processor)" in words and "a login there" in words
+    assert "limited by the target (its disk or its processor)" in words and "log in there (--target)" in words
 
 
 def test_what_is_not_known_to_be_the_target_is_not_taken_for_it() -> None:

@@ -381,7 +381,7 @@ def _dear(ask: Ask, figures: Figures) -> list[str]:
 
 
 def _whom(ask: Ask, origins: Origins) -> str:
-    """Whom to complain to, in plain words; empty if that is not known."""
+    """What the cause is, in plain words; empty if it is unknown."""
     measured, processors = origins.measured, "the cause is the processors and the software"
     if isinstance(ask, LinkMost):
         ceiling = _most_per_s(ask)

@@ -277,7 +277,7 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def proved(self) -> str:
-        """That of the target nothing was seen, as a sentence; empty if both ends were."""
+        """That only one end was seen, as a sentence; empty if both were."""
         if self.column.column.filesystem:
             return "Its network path is not proven."
         is_one_end = any(cell.evidence.is_one_end for loss in self.losses for cell in loss.cells)

@@ -122,14 +122,14 @@ class PrintedComparedCell(TypedDict):
     """A cell that both sides have.
 
     ``setting``, ``column``, ``encrypted`` and ``direction`` are as in a table. ``n_a`` and ``n_b`` are the
-    samples of each side, ``a`` and ``b`` their medians in ``unit``; null without a sample. ``verdict`` is of
-    B. ``reason`` says why there is no ratio. ``is_disturbed``: there is none because
-    other programs disturbed all repeats of a side. ``ratio`` is B over A, ``low`` and ``high`` its 95 %
-    interval; null without a ratio, or with too few repeats for an interval. ``p`` is the probability of a
-    difference this clear between equals, ``p_adjusted`` the same adjusted for all cells. ``warm_up`` repeats
-    were left out at the beginning of each side. ``inflation`` is how many repeats count as one, because of
-    their autocorrelation. ``more`` is the half width of the interval, as a logarithm, that no number of
-    repeats removes, because A and B are different runs.
+    samples of each side, ``a`` and ``b`` their medians in ``unit``; null without a sample. ``verdict`` is B's
+    compared with A. ``reason`` says why there is no ratio. ``is_disturbed``: there is none because other
+    programs disturbed all repeats of a side. ``ratio`` is B over A, ``low`` and ``high`` its 95 % interval;
+    null without a ratio, or with too few repeats for an interval. ``p`` is the p-value of the difference,
+    ``p_adjusted`` the same adjusted for all cells (Benjamini-Hochberg). ``warm_up`` repeats were left out at
+    the beginning of each side. ``inflation`` is how many repeats count as one, because of their
+    autocorrelation. ``more`` is the half width of the interval, as a logarithm, that no number of repeats
+    removes, because A and B are different runs.
     """
 
     workload: str

@@ -457,7 +457,7 @@ def test_nothing_is_known_where_nobody_looks(tmp_path: Path, monkeypatch: pytest
         (use,) = watched(look)
         assert use.taken is None and (use.suspended_ns or 0) >= 0.25 * S, "who looked does so no more"
         found = record(telemetry=Telemetry(background_load=(use,)))
-        assert disturbance.is_disturbed(found) and "nobody watched" in disturbance.cause(found)
+        assert disturbance.is_disturbed(found) and "not monitored" in disturbance.cause(found)
     outside.file.write_bytes(b'{"at_ns": ')
     assert watched(lambda: None) == ()
 

@@ -155,7 +155,7 @@ class PrintedComparedCell(TypedDict):
 
 
 class PrintedComparison(TypedDict):
-    """Two sets of results. ``margin`` is the smallest difference that matters, as a part. ``tally`` is how
+    """Two sets of results. ``margin`` is the smallest difference that matters, as a fraction. ``tally`` is how
     many cells have each verdict. ``missing`` says why cells could not be judged, and what to do."""
 
     a: PrintedSide

@@ -155,8 +155,8 @@ class PrintedComparedCell(TypedDict):
 
 
 class PrintedComparison(TypedDict):
-    """Two sets of results. ``margin`` is the smallest difference that matters, as a fraction. ``tally`` is how
-    many cells have each verdict. ``missing`` says why cells could not be judged, and what to do."""
+    """Two sets of results. ``margin`` is the smallest difference that matters, as a fraction. ``tally`` is
+    how many cells have each verdict. ``missing`` says why cells could not be judged, and what to do."""
 
     a: PrintedSide
     b: PrintedSide

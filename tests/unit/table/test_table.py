@@ -134,7 +134,7 @@ def test_what_was_proved_at_one_end_is_said_with_what_that_shows_and_nothing_of_
     proved = "Proved at one end (wired)"
     assert [line.partition(":")[0] for line in found] == [proved, f"{proved[:-1]}+tunnel)", "wired+tunnel"]
     assert "shows the portal's segments" in found[0] and "none in clear" in found[1]
-    assert "Tailscale (WireGuard in user space)" in found[2] and "capture alone" in found[2]
+    assert "Tailscale (WireGuard in user space)" in found[2] and "capture shows only" in found[2]
     table = build([bare, record(repeat=2, proof=proof)])
     (cell,) = cells_of(table)
     assert (cell["proof"]["at_one_end"], cell["proof"]["link_bytes_target"]) == (2, None)

@@ -148,8 +148,8 @@ def test_what_has_no_cost_is_refused(tmp_path: Path) -> None:
         ({"transports": ("nbd",)}, ("both",), "expected --transport iscsi or nvme-tcp with --cpu-costs"),
         ({"transports": ("nvme-tcp",)}, ("both",), "a CPU cost of nvme-tcp for each byte in mine"),
         ({"ipsec": ("null-sha256",)}, ("both",), "a CPU cost of null-sha256 for each byte in mine"),
-        ({"kernels": Kernels.PER_HOST}, ("both",), "whose CPU costs are those of both ends in one kernel"),
-        ({}, ("initiator", "target"), "whose CPU costs are those of one kernel for each end"),
+        ({"kernels": Kernels.PER_HOST}, ("both",), "were measured with both ends in one kernel"),
+        ({}, ("initiator", "target"), "were measured with one kernel for each end"),
         ({}, ("none",), "expected CPU costs of the initiator"),
     )
     for changes, known, words in asked:

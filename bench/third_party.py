@@ -5,7 +5,7 @@
 
 `profiles/references/public/` has a file of figures for each set, made from what was reported alone. The
 verdicts were fixed in `verdicts.toml` before `explanations.toml`, with what the authors found, was written
-(the history shows it). An explanation that names no cause counts for nothing; "not enough said" is an
+(the history shows it). An explanation that names no cause counts for nothing; "needs more data" is an
 abstention.
 """
 

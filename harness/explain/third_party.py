@@ -59,7 +59,7 @@ class AnswerKind(enum.StrEnum):
     LIMITED = "limited"
     IMPOSSIBLE = "impossible"
     MASKED = "masked"
-    NOT_ENOUGH = "not enough said"
+    NOT_ENOUGH = "needs more data"
 
 
 class Cause(enum.StrEnum):

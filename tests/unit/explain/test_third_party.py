@@ -34,7 +34,7 @@ WG_4K = READ_4K | {"protection": "wg"}
 VETH = {"link": "veth, two network namespaces", "protection": "wg"}
 LUKS = {"protection": "LUKS", "workload": "fio"}
 WRITE_1M = {"link": "25GbE", "workload": "fio write 1M"}
-CANNOT_BE, NOT_SAID = "impossible: unknown, high", "not enough said: unknown, none"
+CANNOT_BE, NOT_SAID = "impossible: unknown, high", "needs more data: unknown, none"
 
 
 @pytest.mark.parametrize(

@@ -96,4 +96,4 @@ def test_no_further_user_namespaces_are_the_reason_that_is_reported() -> None:
 
 def test_root_without_capabilities_is_reported_to_be_another_user() -> None:
     done = contained("setpriv", "--bounding-set", "-all", HARNESS, "doctor")
-    assert "by CAP_SETFCAP, which is missing" in done.out and "--user 1000:1000" in done.out, done
+    assert "CAP_SETFCAP, which is missing" in done.out and "--user 1000:1000" in done.out, done

@@ -132,7 +132,7 @@ def test_every_cell_is_measured(matrix: Measured, how_many: str) -> None:
         assert (record.status, record.reason) == (Status.OK, None), key
         assert (record.setting.clock, record.setting.lab_kernel) == (Clock.VIRTUAL, LabKernel.OWN)
         assert record.setting.disk == "hdd-7200"
-        assert not any("does not repeat" in warning for warning in record.warnings), record.warnings
+        assert not any("is not repeatable" in warning for warning in record.warnings), record.warnings
 
 
 def require_the_reference(matrix: Measured, how_many: str) -> None:

@@ -121,7 +121,7 @@ def read_back() -> None:
     """All that reads a run reads this one, and none of it speaks of the target's end."""
     folder, page = str(newest_run()), Path("/root/report.html")
     # The file is in memory.
-    of_no_disk = "No figure of reads is known to be a disk's"
+    of_no_disk = "Reads may not have come from the disk"
     harness("table", folder, says=("portal", "one end", of_no_disk))
     for words in (("explain", folder), ("export", folder), ("table", folder, "--format=json")):
         harness(*words)
@@ -429,7 +429,7 @@ def held() -> None:
     harness(*HERE, *TWICE, "--size=16M")
     assert checksum(file) != was
     print("released: written to")
-    refused(*TWICE[2:], says=("named twice",), file=file)
+    refused(*TWICE[2:], says=("name it twice",), file=file)
     again = ("run", f"--results={RESULTS}", "--resume", newest_run().name, f"--portal={PORTAL}", *TWICE[:3])
     options = ("expected exactly the options", f"--destroy {IQN}:0")
     harness(*again, f"--link=portal={nas.NIC}@{PORTAL}", status=2, says=options)
@@ -439,7 +439,7 @@ def held() -> None:
     refused(*TWICE, says=("is not blank; found on it: ext4 file system",), file=file)
     remove()
     protected = make("protected", read_only=True)
-    refused(*TWICE, says=("its target refuses them",), file=protected, status=1)
+    refused(*TWICE, says=("its target refuses writes",), file=protected, status=1)
     print("refused: 7")
 
 

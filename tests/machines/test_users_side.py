@@ -81,7 +81,8 @@ def test_a_sweep(installed: Site) -> None:
     off, on = sweep.measured(folder.load_plan(), folder.load_records())
     assert all(curve.rates.keys() | curve.estimates.keys() == set(curve.grid) for curve in (off, on))
     # Where a machine is so busy that no two points agree, all of them are measured.
-    assert ("~: interpolated between measured points" in said.out) == any(curve.estimates for curve in (off, on)), said.text
+    has_estimates = any(curve.estimates for curve in (off, on))
+    assert ("~: interpolated between measured points" in said.out) == has_estimates, said.text
 
 
 # WiFi

@@ -145,9 +145,9 @@ EXAMPLES = {
 harness knee --p99 2ms --p99.9 10ms --link wired --protect both --virtual-time""",
     "sweep": """harness sweep --over depth=1..64 --link wired
 harness sweep --over rtt=0.1ms..50ms --over depth=1,16 --workload rand-read-4k""",
-    "run": """harness run --ipsec on --link wifi
-harness run --link wired --protect both --protect wireguard --repeats 6
-harness run --target ssh://root@nas --link local --link wired=eth0""",
+    "run": """harness run --link wired --protect both --protect wireguard --repeats 6
+harness run --target ssh://root@server --link local --link wired=eth0
+harness run --volume /mnt/nas/bench.img --size 4G   (or --portal nas.lan)""",
     "probe": """harness probe --link wired --ipsec both
 harness probe --profile document-004 --count 5000""",
     "table": """harness table results/ --metric p99 --ratio ipsec
@@ -161,10 +161,10 @@ harness report results/ --watch            (during a run)""",
     "plot": """harness plot answer results/RUN -o answer.png
 harness plot roofline results/RUN -o roofline.svg""",
     "cpu-cost": """harness cpu-cost -o lab.toml
-harness cpu-cost ssh://nas                (single operations, without root)
+harness cpu-cost ssh://server             (single operations, without root)
 harness cpu-cost monday.toml tuesday.toml (compare two)""",
     "predict": """harness predict --machine lab-debian --link wired:rtt=2ms --protect both
-harness predict --machine nas.toml --initiator-machine laptop.toml""",
+harness predict --machine server.toml --initiator-machine laptop.toml""",
     "documents": """harness documents --run
 harness documents --run --quick --document document-000
 harness documents results/documents -o documents.html""",
@@ -173,7 +173,7 @@ harness documents results/documents -o documents.html""",
 harness compare mine.zip results/RUN       (it reads like a run's folder)""",
     "list": """harness list links
 harness list protections --format json""",
-    "doctor": """harness doctor --target ssh://root@nas --initiator local
+    "doctor": """harness doctor --target ssh://root@server --initiator local
 harness doctor --portal nas.lan""",
 }
 """Below each command's help, a line each."""

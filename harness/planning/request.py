@@ -15,6 +15,7 @@ from harness.analysis.stats import REPEATS
 from harness.model import (
     DEFAULT_TRANSPORT,
     LINK_LOCAL,
+    PRE_EXISTING,
     PROTECTION_OFF,
     SWANCTL,
     TRANSPORTS,
@@ -130,8 +131,8 @@ class PathRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         tuple[Typed, ...],
         what(
             flag="--link",
-            help="See harness list links; with changes: wired:rate=2.5G,rtt=5ms. With --target: "
-            "wired=eth0, wifi=wlan0@ADDRESS.",
+            help="See harness list links; with changes: wired:rate=2.5G,rtt=5ms. With --target or "
+            "--portal: wired=eth0, wifi=wlan0@ADDRESS.",
             default="local, wired, wifi",
             known=_links,
             touches_real_hardware=True,
@@ -139,7 +140,7 @@ class PathRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = ()
     ipsec: Annotated[
         tuple[Typed, ...],
-        what(help="IPsec only: off, on, both, or a proposal.", default="both", known=_proposals),
+        what(help="off, on, both, a proposal.", default="both; not with --portal", known=_proposals),
     ] = ()
     testbed: Annotated[
         Typed,
@@ -159,7 +160,7 @@ class PathRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Typed | None,
         machines(
             metavar="HOST",
-            help="Target host: ssh://[USER@]HOST[:PORT], or local.",
+            help="Linux target: ssh://[USER@]HOST[:PORT], or local.",
             touches_real_hardware=True,
         ),
     ] = None
@@ -209,7 +210,7 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         tuple[Typed, ...],
         what(
             help="Any protection, IPsec included: see harness list protections; nested: "
-            f"{NESTING[0][0]}+aes128gcm16. With --portal: {SWANCTL}FILE.",
+            f"{NESTING[0][0]}+aes128gcm16. With --portal: {PRE_EXISTING} (default), off, {SWANCTL}FILE.",
             known=_protections,
             touches_real_hardware=True,
         ),
@@ -270,7 +271,7 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         Typed | None,
         storage(
             metavar="STORAGE",
-            help="Target's storage: ramdisk, file, file:/PATH, block:/dev/NAME.",
+            help="Target's: ramdisk, file, file:/PATH, block:/dev/NAME (overwritten).",
             default="ramdisk; with --target file",
             touches_real_hardware=True,
         ),
@@ -313,7 +314,9 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
     volume: Annotated[
         FilePath | None,
         machines(
-            metavar="PATH", help="Attached volume: a disk, a file, or a new file.", touches_real_hardware=True
+            metavar="PATH",
+            help="A disk, a file, or a new file, e.g. on an NFS share.",
+            touches_real_hardware=True,
         ),
     ] = None
     chap: Annotated[

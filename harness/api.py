@@ -50,7 +50,7 @@ class Results(Measured, frozen=True, kw_only=True, dict=True):
 
     def view(self, name: str) -> Grid:
         """A view of probes (link, pppoe, openflow, pps, udp-latency), or of cells (scale, counters), as
-        ``harness table --view`` prints it (``harness.table.views.render``).
+        ``harness table --view`` prints it (``harness.table.views.render``, with a ``TableFormat``).
 
         UsageError for another name. A view of what was not measured has no rows.
         """
@@ -74,8 +74,9 @@ class Results(Measured, frozen=True, kw_only=True, dict=True):
     ) -> Comparison:
         """Whether each cell of ``other``, results or a path, is faster or slower than here, or inconclusive.
 
-        ``margin`` is the part (0.05 or 5%) by which a cell has to differ to be of interest; None: as in
-        ``harness compare``. UsageError for anything else, and without a cell in common.
+        "No difference shown" needs an interval within ``margin`` of 1 (0.05 or 5%; None: as in ``harness
+        compare``); faster and slower do not depend on it. For a gate, check ``is_judged``, then ``slower_by``
+        of the result. UsageError for another margin, and without a cell in common.
         """
         from harness.model.units import as_part
         from harness.table import Metric
@@ -87,7 +88,8 @@ class Results(Measured, frozen=True, kw_only=True, dict=True):
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row for each record and direction, with the columns of ``harness export``; and one for each point
-        of a sweep that was not measured, whose ``is_estimated`` is true and whose rates are estimates.
+        of a sweep that was not measured, whose status is ``estimated``, ``is_estimated`` true, and
+        ``is_disturbed`` None.
 
         RequirementError without pandas, which the harness does not install.
         """

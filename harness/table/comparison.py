@@ -114,7 +114,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tally(self) -> str:
-        """``4 slower, 0 faster, 31 no difference, 5 cannot tell``."""
+        """As text: ``4 slower, 0 faster, 31 no difference, 5 cannot tell``. ``counts`` has the numbers."""
         return ", ".join(f"{count} {TALLIED[verdict]}" for verdict, count in self.counts.items())
 
     @property
@@ -123,7 +123,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return any(cell.verdict is not Judgement.INCONCLUSIVE for cell in self.cells)
 
     def slower_by(self, part: float | str) -> list[ComparedCell]:
-        """The cells that are slower, by at least ``part`` (0.05 or 5%) as far as the interval shows.
+        """The cells with the verdict slower whose B/A itself is at least ``part`` (0.05 or 5%) worse than 1;
+        their interval may reach closer to 1. None if no cell was judged: see ``is_judged``.
 
         UsageError for another part.
         """
@@ -146,7 +147,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 def compare(a: Measured, b: Measured, metric: Metric = Metric.MB_S, margin: float = MARGIN) -> Comparison:
     """B against A. UsageError if they have no cell in common, or are the same results.
 
-    ``margin`` is the smallest difference that matters, as a part: an interval within it shows no difference.
+    ``margin`` is a part: an interval within it of 1 shows no difference. Faster and slower do not depend on it.
     """
     for name, side in (("A", a), ("B", b)):
         if not side.records:

@@ -97,7 +97,7 @@ def compare(
     For each cell: whether B is faster or slower than A and by how much, or that it is inconclusive.
 
     Exit status: 0 a cell was judged; 1 with --fail-if-slower, a cell is slower (standard error names it),
-    or a record cannot be read; 2 wrong usage; 3 no cell could be judged. The first lines say what is missing.
+    or a record cannot be read; 2 wrong usage; 3 no cell could be judged. Lines above the table say why.
     """
     chosen, shape = Metric(metric), comparison.CompareFormat(format)
     margin = parse_percent(fail_if_slower, what="--fail-if-slower") if fail_if_slower else None

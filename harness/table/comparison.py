@@ -147,7 +147,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 def compare(a: Measured, b: Measured, metric: Metric = Metric.MB_S, margin: float = MARGIN) -> Comparison:
     """B against A. UsageError if they have no cell in common, or are the same results.
 
-    ``margin`` is a part: an interval within it of 1 shows no difference. Faster and slower do not depend on it.
+    ``margin`` is a part: an interval within it of 1 shows no difference. Faster and slower do not need it.
     """
     for name, side in (("A", a), ("B", b)):
         if not side.records:

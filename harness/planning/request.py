@@ -140,7 +140,7 @@ class PathRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = ()
     ipsec: Annotated[
         tuple[Typed, ...],
-        what(help="IPsec: off, on, both, a proposal.", default="both; --portal: no", known=_proposals),
+        what(help="IPsec: off, on, both, a proposal.", default="both", known=_proposals),
     ] = ()
     testbed: Annotated[
         Typed,

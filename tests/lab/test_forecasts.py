@@ -32,4 +32,4 @@ def test_a_change_is_made_and_said_stands_next_to_measured(tmp_path: Path) -> No
     # The first run's page has both.
     page = tmp_path / "page.html"
     well(harness("report", str(first.folder), "-o", str(page)))
-    assert "2 of 2 forecasts that were tried" in page.read_text(encoding="utf-8")
+    assert "2 of 2 forecasts hit" in page.read_text(encoding="utf-8")

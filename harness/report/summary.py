@@ -220,7 +220,7 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """All columns of one setting. ``rows`` are those with a figure, ``untold`` the others; ``groups`` the
+    """All columns of one setting. ``rows`` are those with a figure, ``unexplained`` the others; ``groups`` the
     sizes of blocks that are shown, with their depths, and ``left`` how many are not. ``records`` are those of
     the columns."""
 
@@ -569,7 +569,8 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
             hiding.cell.verdict.limited_by.rule.words(hiding.cell.evidence) for _, hiding in found
         )
         begin = f"Where {' or '.join(limits)} does not limit, protection costs more"
-        end = f" ({how})" if how else ""
+        named = dict.fromkeys("+".join(hiding.cell.evidence.column.protection) for _, hiding in found)
+        end = f" ({how} --protect {','.join(named)})" if how else ""
         return f"{begin}: a core is full at {_few(parts)}{end}."
 
     def _help(self, command: Command) -> Iterable[str]:

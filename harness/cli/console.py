@@ -172,9 +172,9 @@ def machines_of(made: Plan) -> str:
     if (machines := made.machines) is None:
         return ""
     initiators = (f"initiator {name}" for name in machines.initiators)
-    reached = made.storage.black_box
+    black_box = made.storage.black_box
     target = machines.target or (
-        f"a black box, by its portal {reached.typed}" if reached is not None else "none"
+        f"a black box, by its portal {black_box.typed}" if black_box is not None else "none"
     )
     return ", ".join([f"target {target}", *initiators])
 

@@ -758,8 +758,8 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
 
     ``disk`` is the modelled disk that replaces ``backing``, which then only has the size. ``local_device`` is
     a disk of the initiator's, which the column ``local`` measures instead of the target's storage. With
-    ``shared_lun`` all initiators read one LUN. With ``reached`` it is a LUN that is there, and ``backing`` is
-    a block device without a path: the part of it that is measured. So it is with ``volume``, the one
+    ``shared_lun`` all initiators read one LUN. With ``black_box`` it is a LUN that is there, and ``backing``
+    is a block device without a path: the part of it that is measured. So it is with ``volume``, the one
     column of a run that has no target.
     """
 

@@ -372,7 +372,7 @@ def require_not_given(request: RunRequest, options: Mapping[str, str], *, found:
 def load_request(path: Path, notes: list[str] | None = None) -> RunRequest:
     """The request in a TOML file. UsageError names file, line and key of what is wrong.
 
-    Old names work (``planning.renamed``): each adds a sentence to ``notes``.
+    Old names work (``model.renamed``): each adds a sentence to ``notes``.
     """
     kind = "configuration"
     old: list[str] = []

@@ -220,9 +220,9 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """All columns of one setting. ``rows`` are those with a figure, ``unexplained`` the others; ``groups`` the
-    sizes of blocks that are shown, with their depths, and ``left`` how many are not. ``records`` are those of
-    the columns."""
+    """All columns of one setting. ``rows`` are those with a figure, ``unexplained`` the others.
+    ``groups`` are the sizes of blocks that are shown, with their depths, and ``left`` how many are not.
+    ``records`` are those of the columns."""
 
     rows: Sequence[_Row]
     unexplained: Sequence[_Row]

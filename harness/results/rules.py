@@ -246,8 +246,8 @@ def _backing(plan: Plan) -> None:
     backing = plan.storage.backing
     if not plan.sees_target:
         # It is there, and has no path here. Whoever writes to it has named it twice.
-        reached, volume = plan.storage.black_box, plan.storage.volume
-        name = reached.unit if reached is not None else volume.path if volume is not None else None
+        black_box, volume = plan.storage.black_box, plan.storage.volume
+        name = black_box.unit if black_box is not None else volume.path if volume is not None else None
         _same((backing.kind is BackingKind.RAMDISK, backing.path), (False, None))
         _same(backing.destroy in (None, name), True)
         _same(backing.destroy is not None and backing.kind is not BackingKind.BLOCK, False)

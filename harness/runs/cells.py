@@ -376,8 +376,8 @@ class CellComposer(Composer):
         if attempts >= BRING_UP_ATTEMPTS:
             kind = RequirementError if isinstance(broken, RequirementError) else CommandFailed
             raise kind(f"given up after {attempts} attempts: {broken}")
-        reached = self.plan.storage.black_box
-        if reached is not None and (reached.swanctl or any(each.initiators > 1 for each in self._remote)):
+        black_box = self.plan.storage.black_box
+        if black_box is not None and (black_box.swanctl or any(each.initiators > 1 for each in self._remote)):
             # A connection protects all ways to the portal: also that of a column that is without. And an
             # initiator has one session with a portal, which columns of one and of several would share.
             for other in [*self._columns]:

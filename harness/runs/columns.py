@@ -162,12 +162,12 @@ class Columns:
 
         CommandFailed if they are not those of the plan any more.
         """
-        if (reached := self.plan.storage.black_box) is not None and reached.swanctl:
+        if (black_box := self.plan.storage.black_box) is not None and black_box.swanctl:
             host, journal, place = path.initiator, self.journal, self.private / f"ike-{path.index}"
             stack.enter_context(
                 kinds.connected(
                     host,
-                    reached.swanctl,
+                    black_box.swanctl,
                     index=path.index,
                     journal=journal,
                     folder=place,

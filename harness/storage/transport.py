@@ -69,8 +69,8 @@ class Exported:
 class Sides:
     """Who takes part in a run by one transport. ``logs`` is the folder for what daemons print.
 
-    Without ``luns`` nothing is exported: initiators find somebody else's target, or nobody. With ``reached``
-    they find that one, whose CHAP secrets are ``secrets``.
+    Without ``luns`` nothing is exported: initiators find somebody else's target, or nobody. With
+    ``black_box`` they find that one, whose CHAP secrets are ``secrets``.
     """
 
     journal: Journal

@@ -4,8 +4,8 @@ blocked.
 It runs on the host as root under the distribution's Python, in the network namespace of the end, as long as
 the path is up. Without arguments it carries out one request, ``associations``: all that there are of a reqid.
 
-SIGUSR1: report what all security associations of the path have carried. SIGUSR2: a knock, one attempt to
-connect like the portal's traffic does. SIGURG: the same, and a dialogue in clear.
+SIGUSR1: report what all security associations of the path have carried. SIGUSR2: one attempt to connect like
+the portal's traffic does. SIGURG: the same, and a dialogue in clear.
 
 A security association that a rekey replaces takes its counters with it, but the kernel's last report of it
 has them (xfrm_notify_sa() and build_expire() in net/xfrm/xfrm_user.c). `ip xfrm monitor` would print the

@@ -192,9 +192,9 @@ class IscsiSides(Shared):
             Expected("session state", f"{found['session']}/state", "LOGGED_IN"),
             Expected("serial number", f"{sysfs}/device/vpd_pg80", wanted.lun.serial, is_part=True),
         )
-        if (reached := self.sides.black_box) is not None:
+        if (black_box := self.sides.black_box) is not None:
             host.run(["blockdev", "--setro", f"/dev/{sysfs.rpartition('/')[2]}"])
-            expected = (*expected[:1], *unwritten(sysfs, reached))
+            expected = (*expected[:1], *unwritten(sysfs, black_box))
         return Session(disk=Disk(host=host, sysfs=sysfs, expected=expected), agreed=found["agreed"])
 
 

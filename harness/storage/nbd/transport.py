@@ -125,9 +125,9 @@ class NbdSides(Shared):
             Expected("backend", f"{sysfs}/backend", backend),
             Expected("number of sectors", f"{sysfs}/size", str(wanted.lun.size_bytes // SECTOR_BYTES)),
         )
-        if (reached := self.sides.black_box) is not None:
+        if (black_box := self.sides.black_box) is not None:
             host.run(["blockdev", "--setro", f"/dev/{found['disk']}"])
-            expected = (*expected[:2], *unwritten(sysfs, reached))
+            expected = (*expected[:2], *unwritten(sysfs, black_box))
         return Session(disk=Disk(host=host, sysfs=sysfs, expected=expected), agreed=found["agreed"])
 
 

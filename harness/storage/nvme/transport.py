@@ -100,10 +100,10 @@ class NvmeSides(Shared):
     def _names(self, wanted: Export) -> dict[str, object]:
         """What identifies a connection. Of somebody else's subsystem the user may have one as well: ours is
         known by the run's own name of the host."""
-        if (reached := self.sides.black_box) is None:
+        if (black_box := self.sides.black_box) is None:
             return {"nqn": self.nqn(wanted)}
         host_nqn = self.host_nqn(wanted.number)
-        return {"nqn": reached.name, "host_nqn": host_nqn, "namespace": reached.lun}
+        return {"nqn": black_box.name, "host_nqn": host_nqn, "namespace": black_box.lun}
 
     def discover(self, wanted: Export) -> dict[str, list[str]]:
         """The subsystems that the portal's discovery controller lists."""
@@ -215,8 +215,8 @@ class NvmeSides(Shared):
             Expected("subsystem", f"{sysfs}/device/subsysnqn", name),
             Expected("serial number", f"{sysfs}/device/serial", wanted.lun.serial),
         )
-        if (reached := self.sides.black_box) is not None:
-            expected = (*expected[:2], *unwritten(sysfs, reached))
+        if (black_box := self.sides.black_box) is not None:
+            expected = (*expected[:2], *unwritten(sysfs, black_box))
         agreed = negotiated(found["agreed"], wanted)
         return Session(disk=Disk(host=host, sysfs=sysfs, expected=expected), agreed=agreed)
 

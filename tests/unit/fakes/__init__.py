@@ -168,7 +168,7 @@ class FakeDaemon:
 
     def signal(self, number: int) -> None:
         if self.is_listener and number == signal.SIGUSR2:
-            self._knock()
+            self._try_connect()
         elif self.is_listener:
             self._report()
         elif not self.has_ended:
@@ -195,7 +195,7 @@ class FakeDaemon:
         states = self.host.world.ipsec.associations(self.host.netns, reqid)
         self._answer(before=line, states=states, after=line, snmp=PROC_NET_SNMP)
 
-    def _knock(self) -> None:
+    def _try_connect(self) -> None:
         """A fail-closed policy stops it; otherwise the first segment leaves, and the answer of the other
         end."""
         _, _, own, own_port, peer, port = self.argv[self.argv.index(LISTENER) + 1 :]

@@ -264,7 +264,7 @@ def test_sums_are_of_one_direction() -> None:
 ANY = ("127.0.0.1", 0)
 
 
-def test_a_knock_tells_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attempt_to_connect_tells_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(ANY) as server:
         portal = server.getsockname()
         assert program.try_connect(ANY, portal)["error"] == ""
@@ -331,7 +331,7 @@ def test_each_signal_is_answered_by_a_line(tmp_path: Path) -> None:
 def xfrm_listener(
     tmp_path: Path, on_signal: Callable[[int], None] = lambda _number: None, *, is_dead: bool = False
 ) -> XfrmListener:
-    file = tmp_path / "witness.jsonl"
+    file = tmp_path / "listener.jsonl"
     file.touch()
     file.with_suffix(".log").write_text("PermissionError: no\n", encoding="utf-8")
     daemon = mock.Mock(ended=lambda: is_dead, signal=on_signal)
@@ -344,7 +344,7 @@ def test_an_answer_may_come_in_pieces(tmp_path: Path) -> None:
     def answer(number: int) -> None:
         assert number == signal.SIGUSR2
         for part in (line[:9], line[9:]):
-            with (tmp_path / "witness.jsonl").open("ab") as file:
+            with (tmp_path / "listener.jsonl").open("ab") as file:
                 file.write(part)
 
     asked = xfrm_listener(tmp_path, answer)

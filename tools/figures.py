@@ -65,16 +65,8 @@ _PROTECTIONS = (
     *("--workload", "seq-read-256k", "--workload", "rand-read-4k"),
 )
 _BASELINES = (
-    "--link",
-    "local",
-    "--link",
-    "wired",
-    "--ipsec",
-    "off",
-    "--ipsec",
-    "null-sha256",
-    "--ipsec",
-    "on",
+    *("--link", "local", "--link", "wired"),
+    *("--ipsec", "off", "--ipsec", "null-sha256", "--ipsec", "on"),
 )
 _HOPS = (
     *("switched:0", "switched:1", "switched:2", "switched:3", "switched:4"),

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from harness.model.choices import Choice
+from harness.model.choices import Choice, Known
 from harness.parse import references
 from harness.table import Metric
-
-Known = Collection[str] | Callable[[], Collection[str]]
-"""Values of an option, or what finds them."""
 
 
 def offering(known: Known) -> Callable[[str], list[str]]:

@@ -50,8 +50,7 @@ def _row(each: object) -> list[str]:
             rate = "" if each.rate_bit_s is None else format_rate(each.rate_bit_s)
             trip = f"{each.round_trip_us / 1000:g} ms" if each.mtu_bytes else ""
             loss = format_percent(each.loss_percent / 100) if each.loss_percent else ""
-            what = ", ".join(filter(None, (each.title, each.description)))
-            return [each.name, rate, trip, loss, str(each.mtu_bytes or ""), what]
+            return [each.name, rate, trip, loss, str(each.mtu_bytes or ""), _what(each)]
         case listed.ListedProtection():
             return [each.name, each.protocol, each.cipher, each.description]
         case listed.ListedTransport():
@@ -60,5 +59,9 @@ def _row(each: object) -> list[str]:
             size = "" if each.bs is None else block_word(each.bs)
             return [each.name, each.profile, each.rw, size, str(each.iodepth or ""), str(each.numjobs or "")]
         case listed.ListedDisk():
-            return [each.name, ", ".join(filter(None, (each.title, each.description)))]
+            return [each.name, _what(each)]
     raise AssertionError(each)
+
+
+def _what(each: listed.ListedLink | listed.ListedDisk) -> str:
+    return ", ".join(filter(None, (each.title, each.description)))

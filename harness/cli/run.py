@@ -64,10 +64,11 @@ def run(
     """Measure each workload on each link and protection, repeatedly."""
     started_s = process_started_s()
     be_quiet(quiet)
-    notes: list[str] = []
-    request = DEFAULTS if config is None else load_request(config, notes)
-    for note in notes:
-        tell(f"harness: {shown_path(config or '')}: {note}")
+    request, notes = DEFAULTS, list[str]()
+    if config is not None:
+        request = load_request(config, notes)
+        for note in notes:
+            tell(f"harness: {shown_path(config)}: {note}")
     given = options.given(typed)
     # Typed options override the file's.
     request = msgspec.structs.replace(request, **given)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Collection
 
 from harness.model.units import unknown_name
+
+Known = Collection[str] | Callable[[], Collection[str]]
+"""Values of an option that completion offers, or what finds them."""
 
 _ALSO = {"text": ("plain",), "markdown": ("github", "md")}
 """Other words for choices, lower case."""

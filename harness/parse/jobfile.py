@@ -280,9 +280,8 @@ def load_jobs(
     user's; the profile's name is then made from the file's. ``notes``, ``measurable`` and errors are those
     of ``parse_jobs``.
     """
-    folder = data_folder() / "profiles"
-    known = {file.stem for file in folder.glob("*.fio")}
-    path = folder / f"{spec}.fio" if spec in known else Path(spec)
+    known = shipped()
+    path = _folder() / f"{spec}.fio" if spec in known else Path(spec)
     if spec not in known and "/" not in spec and not spec.endswith(".fio"):
         error = unknown_name("profile", spec, known)
         raise UsageError(error.message, hint=f"{error.hint}; for a job file of your own, write ./FILE")
@@ -290,6 +289,15 @@ def load_jobs(
     if notes is not None and spec not in known:
         notes += about(jobs, _other_default)
     return slug(path.stem, fallback="profile"), jobs
+
+
+def shipped() -> list[str]:
+    """The names of the profiles that the project ships."""
+    return sorted(file.stem for file in _folder().glob("*.fio"))
+
+
+def _folder() -> Path:
+    return data_folder() / "profiles"
 
 
 def about(jobs: Sequence[Job], fate_of: Callable[[Job], str | None]) -> Iterator[str]:

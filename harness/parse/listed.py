@@ -9,8 +9,8 @@ import msgspec
 from harness.model import LINK_LOCAL, PROTECTION_OFF, TRANSPORTS
 from harness.model.protections import MADE, PROTECTIONS
 from harness.parse.disks import load_disk
-from harness.parse.jobfile import described, load_jobs
-from harness.parse.profiles import FOLDERS, data_folder, load_link, load_proposal, search_folders
+from harness.parse.jobfile import described, load_jobs, shipped
+from harness.parse.profiles import FOLDERS, load_link, load_proposal, names_in, search_folders
 
 
 class ListedLink(msgspec.Struct, frozen=True, kw_only=True, tag="link", tag_field="kind"):
@@ -81,18 +81,12 @@ class PrintedList(msgspec.Struct, frozen=True, kw_only=True):
 
 def names(kind: str) -> list[str]:
     """The names of a kind of ``profiles.FOLDERS``, the user's own included."""
-    folders = search_folders(*FOLDERS[kind])
-    return sorted({file.stem for folder in folders for file in folder.glob("*.toml")})
-
-
-def workload_profiles() -> list[str]:
-    """The profiles of workloads that the project ships."""
-    return sorted(file.stem for file in (data_folder() / "profiles").glob("*.fio"))
+    return sorted(names_in(search_folders(*FOLDERS[kind])))
 
 
 def workloads() -> list[str]:
     """The names of their workloads, each once."""
-    return sorted({job.name for profile in workload_profiles() for job in load_jobs(profile)[1]})
+    return sorted({job.name for profile in shipped() for job in load_jobs(profile)[1]})
 
 
 def _links() -> Iterator[ListedLink]:
@@ -129,7 +123,7 @@ def _transports() -> Iterator[ListedTransport]:
 
 
 def _workloads() -> Iterator[ListedWorkload]:
-    for profile in workload_profiles():
+    for profile in shipped():
         for job in load_jobs(profile)[1]:
             found = described(job)
             yield ListedWorkload(

@@ -255,8 +255,12 @@ def find(kind: str, name: str, folders: Sequence[Path], known: Sequence[str]) ->
         with contextlib.suppress(OSError):
             if path.is_file():
                 return path
-    there = {file.stem for folder in folders for file in folder.glob("*.toml")}
-    raise unknown_name(kind, name, there.union(known))
+    raise unknown_name(kind, name, names_in(folders).union(known))
+
+
+def names_in(folders: Sequence[Path]) -> set[str]:
+    """The names of all files ``NAME.toml`` in these folders."""
+    return {file.stem for folder in folders for file in folder.glob("*.toml")}
 
 
 Refuse = Callable[[str, str, str], UsageError]

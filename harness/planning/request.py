@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -26,11 +26,13 @@ from harness.model import (
     TestbedKind,
     renamed,
 )
+from harness.model.choices import Known
 from harness.model.errors import UsageError
 from harness.model.protections import MADE, NESTING
 from harness.model.texts import FilePath, TargetName, Typed, UserName
 from harness.parse import listed
 from harness.parse.files import TomlFile, read_text
+from harness.parse.jobfile import shipped
 from harness.results.store import RESULTS
 from harness.testbeds import testbed
 
@@ -72,9 +74,6 @@ class Version(enum.StrEnum):
 
     FOUR = "4"
     SIX = "6"
-
-
-Known = Collection[str] | Callable[[], Collection[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +228,7 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         what(
             metavar="PROFILE",
             help="Workloads: document, modern, or a file.",
-            known=listed.workload_profiles,
+            known=shipped,
         ),
     ] = "document"
     workloads: Annotated[

@@ -119,6 +119,6 @@ def parse_address(text: str, what: str) -> HostAddress:
     if text != LOCAL and (match is None or not 0 < int(match["port"] or 22) < 65536):
         raise UsageError(
             f"expected {what} as ssh://[USER@]HOST[:PORT] or {LOCAL}, found {printable(text)}",
-            hint=f"try --{what} ssh://root@nas",
+            hint=f"try --{what} ssh://root@server",
         )
     return HostAddress(text)

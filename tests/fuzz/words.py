@@ -37,7 +37,7 @@ duration: 3s 0.5s 1e9s
 testbed: auto lab host
 backing: ramdisk file file:/tmp/x.img block:/dev/sda /dev/sda block:/dev/../etc/passwd
 size: 128M 1G 0 1E 7 4096P
-target: ssh://root@nas local
+target: ssh://root@server local
 initiators: local ssh://a ssh://a:22 ssh://-oX@b
 hops: ssh://me@gateway snmp://switch.lan/gi1,2
 iscsi: MaxBurstLength=64K InitialR2T=No FirstBurstLength=0 = X=Y

@@ -22,7 +22,7 @@ from tests.machines.images import HARDWARE, SUITES, UML, Hardware, disks
 from tests.machines.runs import TOGETHER
 from tests.machines.site import Machine, Said, Site, site
 
-ROLES = {"target": "nas", "initiator": "client", "initiator2": "client2"}
+ROLES = {"target": "server", "initiator": "client", "initiator2": "client2"}
 
 
 def lacking(suite: str, hardware: Hardware) -> str:

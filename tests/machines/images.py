@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[2]
 SUITES = {"bookworm": "3.11", "trixie": "3.13"}
 """Debian's releases, each with the Python that it has."""
 
-NAMES = ("nas", "client", "client2")
+NAMES = ("server", "client", "client2")
 """The machines of a site: each suite has a disk for each."""
 
 INSTALLED = (
@@ -188,7 +188,7 @@ def disks(suite: str, hardware: Hardware = UML) -> Disks:
     Raises RequirementError if the lab's own kernel, which UML's machines boot, has not been built.
     """
     own = kernel.own_kernel().modules if hardware is UML else ""
-    recipe = (suite, hardware, INSTALLED, _wanted(), MIRROR, DISKS, IDENTITY, str(own))
+    recipe = (suite, hardware, NAMES, INSTALLED, _wanted(), MIRROR, DISKS, IDENTITY, str(own))
     key = hashlib.sha256(repr(recipe).encode()).hexdigest()[:12]
     folder = cache_folder() / f"{suite}-{hardware.name}-{key}"
     return Disks(folder=folder, suite=suite, hardware=hardware)

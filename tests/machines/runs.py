@@ -15,7 +15,7 @@ from typing import Any
 from tests.machines import snapshot as snapshot_program
 from tests.machines.site import Machine, Said, Site
 
-TOGETHER = ("--target", "ssh://root@nas", "--initiator", "ssh://root@client")
+TOGETHER = ("--target", "ssh://root@server", "--initiator", "ssh://root@client")
 AS_IT_IS = ("--size", "64M", "--retries", "0")
 """What others on the machine disturb is not measured again: that would take time."""
 

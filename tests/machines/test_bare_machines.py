@@ -33,7 +33,7 @@ def test_bare_machines(stock: Site) -> None:
 @pytest.mark.long
 def test_the_two_commands_of_who_owns_a_nas(stock: Site, tmp_path: Path) -> None:
     """A fresh clone on a machine, a target that nobody logs in to: the first lines of the README."""
-    nas, client = stock.machines["nas"], stock.machines["client"]
+    nas, client = stock.machines["server"], stock.machines["client"]
     tgt = STRANGERS["tgt"]
     install, run = _of_an_owner(ROOT / "README.md")
     bundle = tmp_path / "harness.bundle"
@@ -45,7 +45,7 @@ def test_the_two_commands_of_who_owns_a_nas(stock: Site, tmp_path: Path) -> None
         subprocess.run(["scp", "-q", bundle, "root@client:"], check=True)
         client.sh("git clone --quiet harness.bundle harness")
         client.sh(f"cd harness && {install}", timeout_s=900)
-        said = client.sh(f"cd harness && {run.replace('nas.lan', 'nas')}", timeout_s=1800)
+        said = client.sh(f"cd harness && {run.replace('nas.lan', 'server')}", timeout_s=1800)
         # Either what limits, or that it is not known.
         assert "limit" in said and "MB/s" in said, said
         found = json.loads(client.sh(f"cd harness && python3 -c '{ALL_CELLS}'"))

@@ -20,7 +20,7 @@ from tests.machines.runs import TOGETHER, UNDONE_S, as_before, cells, ends, inte
 from tests.machines.site import HOME, STORAGE, Site
 
 pytestmark = pytest.mark.long
-each_machine = pytest.mark.parametrize("name", ["nas", "client"])
+each_machine = pytest.mark.parametrize("name", ["server", "client"])
 each_network = pytest.mark.parametrize("network", [HOME, STORAGE])
 
 
@@ -103,7 +103,7 @@ def test_a_cut_connection(installed: Site, name: str) -> None:
 @each_network
 def test_a_cable_that_is_out_for_five_seconds(installed: Site, network: int) -> None:
     with as_before(installed), secured(installed) as run:
-        nas = installed.machines["nas"]
+        nas = installed.machines["server"]
         nas.unplug(network)
         time.sleep(5)
         nas.plug_in(network)
@@ -117,7 +117,7 @@ def test_a_cable_that_is_out_for_five_seconds(installed: Site, network: int) -> 
 def test_a_cable_that_stays_out(installed: Site, network: int) -> None:
     """Over it nothing can be undone from here: the machine does it, and the rest is named."""
     before = snapshots(installed)
-    nas = installed.machines["nas"]
+    nas = installed.machines["server"]
     with secured(installed) as run:
         nas.unplug(network)
         try:
@@ -130,7 +130,7 @@ def test_a_cable_that_stays_out(installed: Site, network: int) -> None:
     assert not (changed := runs.differences(before, installed)), changed
 
 
-RESETS = {"target": ("nas",), "initiator": ("client",), "both": ("nas", "client")}
+RESETS = {"target": ("server",), "initiator": ("client",), "both": ("server", "client")}
 OF_A_BOOT = re.compile(r"addresses|routes|configfs|mounts|files in /run|sysctls|modules")
 """What a machine makes anew when it boots, and not the same each time: MAC addresses, sizes by its memory."""
 
@@ -154,10 +154,10 @@ def test_a_reset(installed: Site, which: str) -> None:
             machine.await_ssh()
     for name in RESETS[which]:
         before[name] = {what: lines for what, lines in before[name].items() if not OF_A_BOOT.match(what)}
-    if "nas" in RESETS[which]:
-        assert installed.machines["nas"].sh("ls /var/tmp | grep harness").strip()
+    if "server" in RESETS[which]:
+        assert installed.machines["server"].sh("ls /var/tmp | grep harness").strip()
     said = clean(installed, before)
-    assert "nas" not in RESETS[which] or "/var/tmp/" in said, said
+    assert "server" not in RESETS[which] or "/var/tmp/" in said, said
     resume(installed)
 
 

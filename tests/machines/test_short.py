@@ -39,7 +39,7 @@ def each(option: str, values: Sequence[str]) -> list[str]:
 
 @pytest.mark.on_ci("trixie")
 def test_each_transport_and_protection(installed: Site) -> None:
-    nas, client = installed.machines["nas"], installed.machines["client"]
+    nas, client = installed.machines["server"], installed.machines["client"]
     words = (*each("--transport", TRANSPORTS), *each("--protect", PROTECTIONS))
     install(installed, *TOGETHER, *words)  # what a target of NBD takes besides
     with meanwhile(nas, OWN_NVMET, NO_NVMET):

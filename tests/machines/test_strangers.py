@@ -14,7 +14,7 @@ from tests.machines.runs import ONE, SHORT, TOGETHER, as_before, good, meanwhile
 from tests.machines.site import Machine, Site
 
 pytestmark = pytest.mark.short
-PORTAL = address("nas", STORAGE_NETWORK)
+PORTAL = address("server", STORAGE_NETWORK)
 DISK = "/srv/lun.img"
 MAKE_DISK = f"test -e {DISK} || dd if=/dev/urandom of={DISK} bs=1M count=64 2>/dev/null"
 NQN = "nqn.2003-01.org.example:nas"
@@ -23,7 +23,7 @@ USER, SECRET, BACK_USER, BACK_SECRET = "reader", "reader-secret-1", "target", "t
 
 @dataclass(frozen=True, kw_only=True)
 class Stranger:
-    """A target: how it is installed, made and removed on the machine ``nas``, and the words that reach it."""
+    """A target: how it is installed, made and removed on ``server``, and the words that reach it."""
 
     packages: str = ""
     make: str
@@ -148,7 +148,7 @@ def checksum(machine: Machine) -> str:
     "name", [name if name in IN_CI else pytest.param(name, marks=pytest.mark.long) for name in STRANGERS]
 )
 def test_it_is_read_and_nothing_is_written(installed: Site, name: str) -> None:
-    stranger, nas = STRANGERS[name], installed.machines["nas"]
+    stranger, nas = STRANGERS[name], installed.machines["server"]
     place(stranger, nas)
     secret = installed.folder / "secret"
     secret.write_text(f"{SECRET}\n{BACK_USER} {BACK_SECRET}\n", encoding="utf-8")
@@ -177,7 +177,7 @@ def test_it_is_read_and_nothing_is_written(installed: Site, name: str) -> None:
 @pytest.mark.on_ci("trixie")
 def test_what_lies_on_it_is_not_woken(installed: Site) -> None:
     """udev(7) assembles arrays, which writes to each member: the disk is read-only before it looks."""
-    stranger, nas = STRANGERS["tgt"], installed.machines["nas"]
+    stranger, nas = STRANGERS["tgt"], installed.machines["server"]
     place(stranger, nas)
     nas.sh(A_MEMBER)
     with meanwhile(nas, stranger.make, stranger.remove):
@@ -190,7 +190,7 @@ def test_what_lies_on_it_is_not_woken(installed: Site) -> None:
 @pytest.mark.long
 def test_a_lun_that_is_named_twice_is_written_to_past_udev(installed: Site) -> None:
     """Its rule has made the disk read-only, and does not do so again when the run has lifted that."""
-    stranger, nas, name = STRANGERS["tgt"], installed.machines["nas"], "iqn.2001-04.org.example:tgt"
+    stranger, nas, name = STRANGERS["tgt"], installed.machines["server"], "iqn.2001-04.org.example:tgt"
     nas.sh(f"rm -f {DISK}")
     place(stranger, nas)
     words = ("--iqn", name, "--lun", "1", "--destroy", f"{name}:1", "--workload", "rand-write-4k")

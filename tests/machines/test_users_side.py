@@ -157,14 +157,14 @@ def test_wifi_and_a_roam(installed: Site) -> None:
 
 
 def test_a_user_who_may_use_sudo(installed: Site) -> None:
-    words = ("--target", "ssh://admin@nas", "--initiator", "ssh://admin@client")
+    words = ("--target", "ssh://admin@server", "--initiator", "ssh://admin@client")
     link = ("--link", f"wired={installed.wire}")
     with as_before(installed):
         good(installed, installed.harness("run", *words, *link, "--ipsec", "on", *ONE))
 
 
 def test_a_user_who_may_not(installed: Site) -> None:
-    words = ("--target", "ssh://guest@nas", "--initiator", "ssh://root@client")
+    words = ("--target", "ssh://guest@server", "--initiator", "ssh://root@client")
     with as_before(installed):
         said = installed.harness("run", *words, "--link", f"wired={installed.wire}", *ONE)
     runs.refused(said, "root", "sudo")
@@ -172,7 +172,7 @@ def test_a_user_who_may_not(installed: Site) -> None:
 
 def test_a_hop(installed: Site) -> None:
     """A router needs no root and nothing of ours; here the target's own guest plays it."""
-    words = wired(installed, "--hop", "ssh://guest@nas", "--ipsec", "off", *ONE[:2], *ONE[3:])
+    words = wired(installed, "--hop", "ssh://guest@server", "--ipsec", "off", *ONE[:2], *ONE[3:])
     (cell,) = good(installed, installed.harness(*words)).values()
     assert any("hop" in use["hosts"] for use in cell["telemetry"]["processors"]), cell["telemetry"]
 
@@ -197,7 +197,7 @@ USES = {
 @pytest.mark.parametrize("end", ["target", "initiator"])
 def test_a_disk_that_is_in_use(installed: Site, end: str, use: str) -> None:
     """Refused on either end, in a sentence, before anything is made; not a byte of it is another."""
-    machine = installed.machines["nas" if end == "target" else "client"]
+    machine = installed.machines["server" if end == "target" else "client"]
     do, undo, word = USES[use]
     option = "--backing" if end == "target" else "--local-device"
     with meanwhile(machine, f"modprobe loop; {LOOP}", NO_LOOP), meanwhile(machine, do, undo):
@@ -209,14 +209,14 @@ def test_a_disk_that_is_in_use(installed: Site, end: str, use: str) -> None:
 
 
 def test_a_free_disk(installed: Site) -> None:
-    nas = installed.machines["nas"]
+    nas = installed.machines["server"]
     with meanwhile(nas, f"modprobe loop; {LOOP}", NO_LOOP):
         words = wired(installed, "--backing", "/dev/loop7", "--ipsec", "on", *ONE)
         good(installed, installed.harness(*words))
 
 
 def test_a_full_disk(installed: Site) -> None:
-    nas = installed.machines["nas"]
+    nas = installed.machines["server"]
     mounted = f"{MKFS} && mount /dev/loop7 /mnt && fallocate -l 60M /mnt/of-the-user"
     with meanwhile(nas, f"modprobe loop; {LOOP}", NO_LOOP), meanwhile(nas, mounted, "umount /mnt"):
         with as_before(installed):
@@ -250,7 +250,7 @@ END
 def test_a_firewall(installed: Site, rule: str, what: str, ipsec: str) -> None:
     """What it drops is said before fio, in a sentence."""
     firewall = (FIREWALL.format(rule=rule), "nft delete table inet own")
-    with as_before(installed), meanwhile(installed.machines["nas"], *firewall):
+    with as_before(installed), meanwhile(installed.machines["server"], *firewall):
         said = installed.harness(*wired(installed, "--ipsec", ipsec, *ONE))
     (cell,) = cells(installed).values()
     assert said.status == 1 and cell["status"] != "ok", said.text
@@ -294,26 +294,26 @@ def associations(site: Site) -> dict[str, list[str]]:
 
 def test_the_user_s_own_ipsec(installed: Site) -> None:
     """A connection between the same machines, up before and after, that encrypts their pings."""
-    nas, client = installed.machines["nas"], installed.machines["client"]
-    ends = {name: address(name, STORAGE_NETWORK) for name in ("nas", "client")}
+    nas, client = installed.machines["server"], installed.machines["client"]
+    ends = {name: address(name, STORAGE_NETWORK) for name in ("server", "client")}
     remove = "rm /etc/swanctl/conf.d/own.conf; systemctl restart strongswan"
     with (
-        meanwhile(nas, OWN_STRONGSWAN.format(local=ends["nas"], remote=ends["client"]), remove),
-        meanwhile(client, OWN_STRONGSWAN.format(local=ends["client"], remote=ends["nas"]), remove),
+        meanwhile(nas, OWN_STRONGSWAN.format(local=ends["server"], remote=ends["client"]), remove),
+        meanwhile(client, OWN_STRONGSWAN.format(local=ends["client"], remote=ends["server"]), remove),
     ):
         client.sh("swanctl --initiate --child own --timeout 10")
         list_own, before = "swanctl --list-sas --raw", associations(installed)
         assert client.sh(list_own).count("ESTABLISHED") == 1
         good(installed, installed.harness(*wired(installed, "--ipsec", "both", *ONE)))
-        client.sh(f"ping -c 2 -W 2 {ends['nas']}")
+        client.sh(f"ping -c 2 -W 2 {ends['server']}")
         assert client.sh(list_own).count("ESTABLISHED") == 1
         assert associations(installed) == before
 
 
 def test_the_user_s_own_target_and_session(installed: Site) -> None:
     """On port 3260 of every address, and logged in to; both are the same afterwards."""
-    nas, client = installed.machines["nas"], installed.machines["client"]
-    there = address("nas", STORAGE_NETWORK)
+    nas, client = installed.machines["server"], installed.machines["client"]
+    there = address("server", STORAGE_NETWORK)
     node = f"iscsiadm -m node -T iqn.2003-01.org.example:own -p {there}"
     login = f"iscsiadm -m discovery -t st -p {there} && {node} --login"
     logout = f"{node} --logout; {node} --op delete; rm -rf /etc/iscsi/send_targets/*; systemctl stop iscsid"

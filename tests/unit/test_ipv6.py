@@ -133,7 +133,7 @@ def plan(*ip: str, **more: object) -> Plan:
 
 def test_both_families_are_columns_unless_an_address_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     made = plan("4", "6")
-    real = plan("4", "6", target="ssh://root@nas", links=("wired=eth0@fd00::9",), ipsec=("off",))
+    real = plan("4", "6", target="ssh://root@server", links=("wired=eth0@fd00::9",), ipsec=("off",))
     both, alone = ([column.label for column in each.columns] for each in (made, real))
     assert both == ["wired", "wired-ip6", "wired+aes128gcm16", "wired-ip6+aes128gcm16"]
     assert alone == ["wired-ip6"] and made.speaks_ipv6 and not plan().speaks_ipv6
@@ -147,13 +147,13 @@ def test_both_families_are_columns_unless_an_address_decides(monkeypatch: pytest
 
 
 def test_resuming_on_real_machines_takes_the_family_again() -> None:
-    machines = {"target": "ssh://root@nas", "links": ("wired=eth0",), "ipsec": ("off",)}
+    machines = {"target": "ssh://root@server", "links": ("wired=eth0",), "ipsec": ("off",)}
     made = plan("6", **machines)
     assert ("--ip", "6") in planned.outside(made) and ("--link", "wired=eth0") in planned.outside(made)
     rules.check(made, "plan.json")
     both = plan("4", "6", **machines)
     assert planned.outside(both).count(("--link", "wired=eth0")) == 1
-    typed = [("--target", "ssh://root@nas"), ("--link", "wired=eth0"), ("--ip", "4"), ("--ip", "6")]
+    typed = [("--target", "ssh://root@server"), ("--link", "wired=eth0"), ("--ip", "4"), ("--ip", "6")]
     planned.require_typed(both, "run", typed)
     with pytest.raises(UsageError):
         planned.require_typed(both, "run", typed[:2])

@@ -188,10 +188,10 @@ def test_nothing_to_try_is_said(tmp_path: Path) -> None:
 
 def test_what_leaves_the_lab_has_to_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = forecasting(tmp_path)
-    machines = Machines(target="ssh://root@nas", initiators=("local",))
+    machines = Machines(target="ssh://root@server", initiators=("local",))
     outside = made_plan("r9", columns=(Column("wired"),), testbed=TestbedKind.MACHINES, machines=machines)
     monkeypatch.setattr(forecasts, "make_plans", lambda *_: [outside])
     done = harness("explain", str(folder), "--try", cwd=tmp_path)
     assert done.returncode == 0, done
-    assert f"harness run --resume {tmp_path}/r9 --target ssh://root@nas" in done.stderr
+    assert f"harness run --resume {tmp_path}/r9 --target ssh://root@server" in done.stderr
     assert RunFolder(tmp_path / "r9").load_plan() == outside and not (tmp_path / "r9" / "cells").exists()

@@ -170,7 +170,7 @@ def test_anything_else_is_refused_in_a_sentence() -> None:
             parse_address(text, "target")
         words = "expected target as ssh://[USER@]HOST[:PORT] or local, found "
         assert refused.value.message.startswith(words) and refused.value.message.isprintable(), text
-        assert refused.value.hint == "try --target ssh://root@nas"
+        assert refused.value.hint == "try --target ssh://root@server"
         # A port's range is asked there alone.
         if not 0 < len(text) - len("ssh://nas") < 7 or ":" not in text[6:]:
             with pytest.raises(UsageError):

@@ -242,7 +242,7 @@ def test_a_hop_that_is_lost_costs_its_own_figures() -> None:
         assert reported == ["the hop was lost; its counters are n/a from now on"]
 
 
-REAL = RunRequest(target="ssh://root@nas", links=("wired=eth0",), ipsec=("off",))
+REAL = RunRequest(target="ssh://root@server", links=("wired=eth0",), ipsec=("off",))
 
 
 def test_hops_are_planned_as_they_were_named_and_refused_where_they_cannot_be() -> None:

@@ -63,7 +63,7 @@ def test_a_smoke_run_is_short_and_cells_of_machines_are_long_compared_with_what_
     made = make_plan(RunRequest(smoke=True))
     assert (made.runtime_s, made.retries, made.probes) == (1.0, 0, False)
     assert make_plan(RunRequest(smoke=True, runtime="2s")).runtime_s == 2
-    machines = CpuCostRequest(protect=("off",), target="ssh://root@nas", links=("wired=eth0",))
+    machines = CpuCostRequest(protect=("off",), target="ssh://root@server", links=("wired=eth0",))
     assert cpu_costs.make_plan(machines).runtime_s == 2.0
     assert cpu_costs.make_plan(msgspec.structs.replace(machines, runtime="8s")).runtime_s == 8.0
 

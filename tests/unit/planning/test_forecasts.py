@@ -31,7 +31,7 @@ OWN = {"lab_kernel": LabKernel.OWN}
 MACHINES: dict[str, Any] = {
     "links": {"wired": msgspec.structs.replace(WIRED, interface="eth0", emulated=False)},
     "testbed": model.TestbedKind.MACHINES,
-    "machines": model.Machines(target="ssh://root@nas", initiators=("local",)),
+    "machines": model.Machines(target="ssh://root@server", initiators=("local",)),
 }
 
 
@@ -116,7 +116,7 @@ def test_real_machines_try_a_deeper_queue_with_the_options_typed_again() -> None
     (made,) = make_plans(plan, [said(plan, DEPTH)])
     # Its own new file, not that of the first run.
     assert made.storage.backing.path == planned.default_file(made.run_id)
-    assert planned.outside(made) == [("--target", "ssh://root@nas"), ("--link", "wired=eth0")]
+    assert planned.outside(made) == [("--target", "ssh://root@server"), ("--link", "wired=eth0")]
 
 
 def test_a_plan_that_tries_what_it_does_not_measure_is_refused() -> None:

@@ -96,7 +96,7 @@ def test_points_of_a_curve_have_in_common_what_is_not_swept() -> None:
         assert len(surface.grid) == 2 * 6
         assert {tuple(point) for point in surface.grid.values()} == {("rtt", "depth")}
     # Depth and block are swept over a link of real machines.
-    real = {"target": "ssh://root@nas", "links": ("wired=eth1",), "lab_kernel": "auto"}
+    real = {"target": "ssh://root@server", "links": ("wired=eth1",), "lab_kernel": "auto"}
     made = planned("depth=1,4", ipsec=("off",), **real)
     ((curve, surface),) = sweep.surfaces(made).items()
     assert (curve.column.label, len(surface.grid)) == ("wired", 2)

@@ -41,7 +41,7 @@ from tests.unit.results.test_results import record
 from tests.unit.results_folder import WIRED, made_plan
 
 STORED = Path(__file__).parents[2] / "data" / "results" / "20261121-223206-9146"
-MACHINES = Machines(target="ssh://root@nas", initiators=("local", "ssh://b"))
+MACHINES = Machines(target="ssh://root@server", initiators=("local", "ssh://b"))
 PROXY = Machines(target="ssh://-oProxyCommand=x", initiators=("local",))
 ETH0 = model.LinkProfile(name="wired", title="x", emulated=False, interface="eth0")
 REAL: dict[str, Any] = {"testbed": TestbedKind.MACHINES, "machines": MACHINES}
@@ -144,7 +144,7 @@ def test_what_can_be_asked_for_comes_back(tmp_path: Path) -> None:
         RunRequest(),
         RunRequest(testbed="host", links=links, backing="file:/tmp/a b.img"),
         RunRequest(profile="modern", confidence="5%", iscsi=("MaxBurstLength=64K", "InitialR2T=no")),
-        RunRequest(target="ssh://root@nas", links=real, hops=("ssh://gateway",)),
+        RunRequest(target="ssh://root@server", links=real, hops=("ssh://gateway",)),
         RunRequest(lab_initiators=2, kernels=Kernels.PER_HOST),
     ):
         plan = make_plan(request)
@@ -186,14 +186,14 @@ def test_what_stays_in_the_lab_or_with_the_run_is_not_typed_again() -> None:
     with_target = [("--target", "local")]
     assert "other options" in str(refused(planned.require_typed, made_plan(), "r1", with_target))
     # A file of the run alone.
-    plan = make_plan(RunRequest(target="ssh://root@nas", links=("wired=eth0",)))
-    assert planned.outside(plan) == [("--target", "ssh://root@nas"), ("--link", "wired=eth0")]
+    plan = make_plan(RunRequest(target="ssh://root@server", links=("wired=eth0",)))
+    assert planned.outside(plan) == [("--target", "ssh://root@server"), ("--link", "wired=eth0")]
     typed = [*planned.outside(plan), ("--initiator", "local"), ("--link", "local")]
     planned.require_typed(plan, "r1", typed)
     # What leads out of the lab is.
     device = model.Backing(kind=BackingKind.BLOCK, size_bytes=1 << 27, path="/dev/x", destroy="/dev/x")
     plan = made_plan(**REAL, hops=("ssh://gateway",), backing=device)
-    typed = [("--target", "ssh://root@nas"), ("--initiator", "local"), ("--initiator", "ssh://b")]
+    typed = [("--target", "ssh://root@server"), ("--initiator", "local"), ("--initiator", "ssh://b")]
     typed += [("--hop", "ssh://gateway"), ("--link", "wired=eth0")]
     typed += [("--backing", "/dev/x"), ("--destroy", "/dev/x")]
     planned.require_typed(plan, "r1", typed)
@@ -210,12 +210,12 @@ def test_a_foreign_folder_does_not_choose_the_machines(tmp_path: Path, command: 
     probing: dict[str, Any] = {"probing": (Ping(),), "jobs": ()} if command == "probe" else {}
     before = sorted(saved(tmp_path, made_plan(**REAL, **probing)).path.iterdir())
     done = resumed(tmp_path, command=command)
-    assert "reaches outside the lab" in done.stderr and "--target ssh://root@nas" in done.stderr
+    assert "reaches outside the lab" in done.stderr and "--target ssh://root@server" in done.stderr
     assert sorted((tmp_path / "theirs").iterdir()) == before
     if command == "run":
-        words = ("--target", "ssh://root@nas", "--initiator", "local", "--initiator", "ssh://b")
+        words = ("--target", "ssh://root@server", "--initiator", "local", "--initiator", "ssh://b")
         done = resumed(tmp_path, *words, "--link", "wired=eth0", "--plan", ends=0)
-        assert "ssh://root@nas" in done.stdout
+        assert "ssh://root@server" in done.stdout
 
 
 def test_a_resumed_run_says_what_it_is_about_to_run(tmp_path: Path) -> None:

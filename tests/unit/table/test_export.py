@@ -174,14 +174,14 @@ def test_a_row_says_how_under_what_load_and_by_which_kernel_and_machines_it_was_
     # In the lab the kernel that measured is not that of the machine.
     machine = {"kernel": "Linux version 6.18.4 (x)", "cpus": 8}
     in_lab = {"machine": machine, "hosts": {"initiator": {"kernel": "Linux version 6.1.192-harness (y)"}}}
-    machines = Machines(target="ssh://root@nas", initiators=("local", "ssh://two"))
+    machines = Machines(target="ssh://root@server", initiators=("local", "ssh://two"))
     real = msgspec.structs.replace(made_plan(), machines=machines)
     (row,) = rows([own], {own.run_id: in_lab}, {own.run_id: made_plan()})
     assert (row["column"], row["lab_kernel"], row["kernel"]) == (own.column.label, "own", "6.1.192-harness")
     assert (row["initiator_kernel"], row["initiator_cores"], row["disk"]) == ("6.18.4", 8, "hdd")
     assert (row["initiator_host"], row["target_host"], row["ipsec_mode"]) == (None, None, "tunnel")
     (row,) = rows([own], {own.run_id: {"hosts": in_lab["hosts"]}}, {own.run_id: real})
-    assert (row["initiator_host"], row["target_host"]) == ("local", "ssh://root@nas")
+    assert (row["initiator_host"], row["target_host"]) == ("local", "ssh://root@server")
     assert row["kernel"] == row["initiator_kernel"] == "6.1.192-harness"
     # The mode of ESP stands with IPsec alone; earlier versions wrote it with every protection.
     (row,) = rows([record(1.0, protection=("wireguard",), ipsec_mode="transport")])

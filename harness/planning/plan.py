@@ -175,6 +175,7 @@ def make_plan(request: RunRequest) -> Plan:
         profile=profile,
         notes=(
             *notes,
+            *_cached(capabilities, there, backing, columns),
             *about(jobs, lambda job: _shortened(job, backing.size_bytes, runtime_s)),
             *about(
                 jobs, lambda job: _sized(job, backing.size_bytes) if runtime_s is None else _unverified(job)
@@ -401,6 +402,18 @@ def _storage(
                 + (f", or the LUN: {there.black_box.unit}" if there.black_box is not None else ""),
             )
     return backing, local_device
+
+
+def _cached(
+    capabilities: Capabilities, there: existing.Existing, backing: Backing, columns: Sequence[Column]
+) -> Iterator[str]:
+    """That LIO reads a target's file through the page cache, while ``local`` opens it with O_DIRECT."""
+    is_own_file = there.backing is None and backing.kind is BackingKind.FILE and capabilities.has_machines
+    if is_own_file and any(column.transport == ISCSI for column in columns):
+        yield (
+            "over iSCSI, reads of a file come from the target's page cache, local reads its disk; to read "
+            "the disk in both, --backing block:/dev/NAME or --transport nvme-tcp"
+        )
 
 
 def _counts(initiators: int) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,23 @@ def test_the_documented_file_is_right_and_complete(tmp_path: Path) -> None:
     example = page.split("```toml\n")[1].split("```")[0]
     load_request(written(tmp_path, example))
     assert set(tomllib.loads(example)) == set(RunRequest.__struct_fields__) - {"destroy"}
+
+
+def test_a_file_that_the_page_cache_answers_is_named() -> None:
+    """LIO reads it there, nvmet past it; block devices have none in between, and the lab has no disk."""
+    links, server = ("local", "wired=eth0"), "ssh://root@server"
+
+    def is_named(**asked: Any) -> bool:
+        return any(
+            "page cache, local reads its disk" in each for each in make_plan(RunRequest(**asked)).notes
+        )
+
+    assert is_named(target=server, links=links)
+    assert is_named(target=server, links=links, backing="file:/tank/new", transports=("iscsi", "nvme-tcp"))
+    assert not is_named(target=server, links=links, transports=("nvme-tcp",))
+    assert not is_named(target=server, links=links, backing="block:/dev/vg0/bench")
+    assert not is_named(target=server, links=("local",))
+    assert not is_named(backing="file")
 
 
 def test_what_touches_real_hardware_of_the_lab_is_reported_as_it_is_typed() -> None:

@@ -264,7 +264,7 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
     retries: Annotated[int, often(metavar="N", help="Times to measure a disturbed cell again.")] = 2
     runtime: Annotated[
         Typed | None,
-        often(metavar="TIME", help="Duration of each measurement, e.g. 5s.", default="profile's"),
+        often(metavar="TIME", help="Time of a measurement.", default="profile's; document: 400ms"),
     ] = None
     backing: Annotated[
         Typed | None,
@@ -289,7 +289,8 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         tuple[Typed, ...],
         storage(
             metavar="DEVICE",
-            help="Device whose contents may be lost: repeat its name.",
+            help="Repeat its name, to overwrite a LUN, a --volume disk, or a device with a "
+            "signature (wipefs).",
             touches_real_hardware=True,
         ),
     ] = ()
@@ -297,7 +298,9 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
     portal: Annotated[
         Typed | None,
         machines(
-            metavar="HOST[:PORT]", help="Existing target, e.g. a NAS; only reads.", touches_real_hardware=True
+            metavar="HOST[:PORT]",
+            help="A NAS or other target; only reads unless --destroy.",
+            touches_real_hardware=True,
         ),
     ] = None
     iqn: Annotated[
@@ -332,9 +335,9 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         Typed | None,
         storage(
             metavar="DISK",
-            help="Modelled disk, see harness list disks; custom kernel.",
+            help="Model: see harness list disks.",
             known=_disks,
-            default=f"none; in virtual time {DEFAULT_VIRTUAL_DISK}",
+            default=f"virtual: {DEFAULT_VIRTUAL_DISK}",
         ),
     ] = None
     cipher_driver: Annotated[

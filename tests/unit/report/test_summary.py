@@ -89,7 +89,7 @@ def test_of_a_default_run_it_is_a_table_and_a_few_lines() -> None:
     assert "(harness sweep --over rate=1G..4G --protect aes128gcm16)" in words, "it measures that protection"
     assert "Time of a request over wired: 256K link " in words
     assert "Limited by the link's rate at 256K; the round trip at 4K." in words
-    assert "Less sure of wifi+IPsec 256K (confidence low: the cipher alone was timed at more" in words
+    assert "Less sure" not in words, "25 us of 48 ms are within what the closed form errs"
     # Each column has the same forecast.
     (forecast,) = re.findall(r"Would help .*", words)
     assert forecast.count("rand-read-4k") == 1 and "seq" not in forecast

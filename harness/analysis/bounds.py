@@ -81,6 +81,10 @@ def _piece_bytes(session: Mapping[str, str], block_bytes: int) -> int:
     return min(block_bytes, limit_kib * 1024) if limit_kib else block_bytes
 
 
+FULL = 0.965
+"""From this part of its goodput on a link is full; TCP's options, VLANs and ESP's mode take the rest."""
+
+
 def round_trip_s(link: LinkProfile) -> float | None:
     """One round trip of the idle link, without the time to send packets; None: the profile has no delay."""
     return 2e-6 * link.path_delay_us or None

@@ -16,9 +16,6 @@ from harness.results.sweep import MeasuredCurve
 NEARLY = 0.95
 """Of the peak: what is left is less than two runs differ by."""
 
-FULL = 0.97
-"""Of a link's goodput: it is full."""
-
 MOST = 12
 """So many sentences are said of all workloads."""
 
@@ -105,7 +102,7 @@ def _bend(
     high = next((n for n in range(start, end) if found[n][1].low >= enough), end)
     span = f" ({found[low][0]} to {found[high][0]})" if low != high else ""
     at = f"{axis} {found[start][0]}{span}"
-    if goodput and not curve.curve.column.protection and best.value >= FULL * goodput:
+    if goodput and not curve.curve.column.protection and best.value >= bounds.FULL * goodput:
         rates = f"{best.value / 1e6:.4g} of {goodput / 1e6:.4g} MB/s"
         return f"{begin}the link is full from {at} on ({rates})."
     return f"{begin}reaches {_percent(NEARLY)} of its peak ({_rate(best)}) at {at}."
@@ -173,13 +170,18 @@ def _cost(bare: MeasuredCurve, protected: MeasuredCurve) -> str:
                 1 - with_it.high / without.low,
                 1 - with_it.low / without.high,
             )
-            losses.append((*lost, point))
+            is_measured = place in protected.rates and other in bare.rates
+            losses.append((*lost, point, is_measured))
+    # The extreme of many predictions is rather an error of theirs.
+    measured = [loss for loss in losses if loss[4]]
+    losses = measured or losses
     most, least = max(losses, key=lambda each: each[0]), min(losses, key=lambda each: each[0])
     title = protected.curve.column.title
-    if all(low <= 0 for _, low, _, _ in losses):
+    if all(low <= 0 for _, low, *_ in losses):
+        where = f"any of {counted(len(measured), 'measured point')}" if measured else "any point (predicted)"
         return (
-            f"{title} has no measurable cost for {bare.name} at any point (under "
-            f"{_percent(max(0, *(high for _, _, high, _ in losses)))})."
+            f"{title} has no measurable cost for {bare.name} at {where} (under "
+            f"{_percent(max(0, *(loss[2] for loss in losses)))})."
         )
     return (
         f"{title} costs {bare.name} most at {_named(most[3])} ({_loss(most)}) and least at "
@@ -192,10 +194,11 @@ def _named(point: Mapping[str, float]) -> str:
     return " and ".join(f"{name} {axis.shown(value)}" for axis, name, value in found)
 
 
-def _loss(loss: tuple[float, float, float, object]) -> str:
+def _loss(loss: tuple[float, float, float, object, bool]) -> str:
+    how = "" if loss[4] else "predicted: "
     if loss[1] <= 0:
-        return f"no measurable cost, under {_percent(max(loss[2], 0))}"
-    return f"{_percent(loss[0])}, {_percent(loss[1])} to {_percent(loss[2])}"
+        return f"{how}no measurable cost, under {_percent(max(loss[2], 0))}"
+    return f"{how}{_percent(loss[0])}, {_percent(loss[1])} to {_percent(loss[2])}"
 
 
 def _percent(part: float) -> str:

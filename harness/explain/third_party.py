@@ -26,9 +26,9 @@ from harness.model.protections import PROTECTIONS
 from harness.model.units import format_duration, format_rate, format_size
 from harness.parse.reported import Amount, Reported
 
-FULL, NEARLY, BUSY = 0.965, 0.85, 0.95
-"""From which part on a link is full (TCP's options, VLANs and ESP's mode are within it), and may be, and a
-core is full; below ``NEAR`` it is not waited for."""
+NEARLY, BUSY = 0.85, 0.95
+"""From which part on a link may be full (it is from ``bounds.FULL`` on), and a core is; below ``NEAR`` it is
+not waited for."""
 
 ALIKE, COSTS, TOO_DEAR = 0.95, 0.8, 0.1
 """With a protection this part of the clear figure is no difference; below the second one it is more than
@@ -295,7 +295,7 @@ class _Figure:
         if rate and link is not None:
             is_radio = claim.link is not None and claim.link.is_radio
             # Who waits for the link is not busy all the time: a full core is what fills it nearly.
-            is_doubtful = link < FULL or is_radio or (core is not None and core >= BUSY)
+            is_doubtful = link < bounds.FULL or is_radio or (core is not None and core >= BUSY)
             of = "of the radio" if is_radio else f"is {_rate(self.carried or 0)} of data"
             words = f"the link's rate ({_rate(rate)}; {self.link} {of})"
             least = RADIO if is_radio else NEARLY

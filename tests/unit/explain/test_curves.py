@@ -80,6 +80,21 @@ def test_points_are_named_by_their_axes_alone() -> None:
     assert "most at block 4K and depth 1 (50 %" in cost
 
 
+def test_a_cost_is_that_of_measured_points_and_a_predicted_one_is_called_so() -> None:
+    made = planned("depth=1,4", ipsec=("both",))
+    records = records_of(made, lambda at, _: 20e6 * at["depth"])
+    *_, cost = curves.sentences(sweep.measured(made, records))
+    assert cost == (
+        "IPsec aes128gcm16 has no measurable cost for wired rand-read, block 4K at any of 2 measured points "
+        "(under 6 %)."
+    )
+    # No point was measured on both sides.
+    bare = [each for each in records if not each.column.protection][:1]
+    other = [each for each in records if each.column.protection and each.workload != bare[0].workload]
+    *_, cost = curves.sentences(sweep.measured(made, bare + other))
+    assert "any point (predicted)" in cost or "predicted: " in cost
+
+
 def test_tables_tell_what_was_measured_from_what_lies_between() -> None:
     made = planned("depth=1..64", "block=4K,64K", ipsec=("off",))
     found = records_of(made, lambda at, _: min(at["depth"] * at["block"] / 180e-6, 117e6))

@@ -1,7 +1,7 @@
 # `make run` measures the whole matrix, `make test` shows in ten minutes that the promises hold, `make test-all` runs
 # every lane, `make check` what needs no lab and ends within a minute. All install what is missing first.
 .DEFAULT_GOAL := help
-.PHONY: help kernel run documents test test-all ready all-packages long check lint types style format imports shell unit pure docs site lab-kernel release install packages clean
+.PHONY: help kernel run reproduce test test-all ready all-packages long check lint types style format imports shell unit pure docs site lab-kernel release install packages clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,7 +12,7 @@ SCRIPTS := .ci/run harness/testbeds/lab/boot/init.sh harness/testbeds/programs/f
 
 help:
 	@echo 'make run    install what is missing, measure the whole matrix, print the table, what each column costs and why (about 5 minutes)'
-	@echo 'make documents   install what is missing, measure what five published documents measured, write one page (half an hour)'
+	@echo 'make reproduce   install what is missing, measure what five published articles measured, write one page (half an hour)'
 	@echo 'make test   install what is missing, run the unit tests and the real stack in short (up to 10 minutes on two cores)'
 	@echo 'make test-all   install what is missing, run every lane, stock machines included (up to an hour)'
 	@echo 'make long   the tests that `make test-all` has no time for (an hour more)'
@@ -38,9 +38,9 @@ run: kernel
 	@echo 'The command is $(CURDIR)/$(VENV)/bin/harness; to have it as `harness`: . $(VENV)/bin/activate'
 	$(VENV)/bin/harness run
 
-documents: kernel
+reproduce: kernel
 	@sh tools/install-packages.sh packages-paths.txt
-	$(VENV)/bin/harness documents --run
+	$(VENV)/bin/harness reproduce --run
 
 test:
 	@echo 'Up to 10 minutes on two cores, with what is missing installed on the way.'

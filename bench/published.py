@@ -17,7 +17,7 @@ import msgspec
 
 from bench.sweeps import measured
 from harness.analysis.schedule import throughput_bytes_s
-from harness.documents.experiments import Experiment, Values
+from harness.articles.experiments import Experiment, Values
 from harness.parse.profiles import data_folder
 
 WITHIN = 0.10
@@ -47,7 +47,7 @@ class Curve(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     def words(self, run: str) -> list[str]:
         """The command of a run, behind ``harness``."""
         options = ALWAYS | self.options | self.runs[run]
-        made = Experiment(document=self.title, command="run", profile="document", options=options, virtual={})
+        made = Experiment(article=self.title, command="run", profile="basic", options=options, virtual={})
         return made.words(virtual=True)
 
     def measure(self, folder: Path) -> dict[str, float]:

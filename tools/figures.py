@@ -90,21 +90,21 @@ RUNS: Mapping[str, tuple[str, ...]] = {
         *("run", "--lab-kernel", "own", "--link", "wired", "--link", "10g", "--link", "wifi"),
         *("--link", "wired:unshaped", "--ipsec", "off", *_4K),
     ),
-    "document-000": ("probe", "--profile", "document-000"),
-    "document-001": ("probe", "--profile", "document-001", "--duration", "3s"),
-    "document-001-tenth": ("probe", "--profile", "document-001-tenth"),
-    "document-002": ("probe", "--profile", "document-002"),
-    "document-004": ("probe", "--profile", "document-004", "--count", "5000", "--repeats", "3"),
+    "pppoe": ("probe", "--profile", "pppoe"),
+    "openflow": ("probe", "--profile", "openflow", "--duration", "3s"),
+    "openflow-tenth": ("probe", "--profile", "openflow-tenth"),
+    "packet-rate": ("probe", "--profile", "packet-rate"),
+    "switches": ("probe", "--profile", "switches", "--count", "5000", "--repeats", "3"),
     # In virtual time: the same on every machine, as busy as it may be.
     "protections-virtual": (
         *("run", "--virtual-time", "--disk", "ram", *_PROTECTIONS, "--repeats", "1", "--runtime", "1s"),
     ),
-    "document-003-virtual": (
+    "iscsi-ipsec-virtual": (
         *("run", "--virtual-time", "--disk", "hdd-7200", "--repeats", "1", "--runtime", "1s"),
     ),
-    "document-001-virtual": ("probe", "--virtual-time", "--profile", "document-001", "--duration", "10s"),
-    "document-004-virtual": (
-        *("probe", "--virtual-time", "--profile", "document-004", "--count", "200", "--repeats", "1"),
+    "openflow-virtual": ("probe", "--virtual-time", "--profile", "openflow", "--duration", "10s"),
+    "switches-virtual": (
+        *("probe", "--virtual-time", "--profile", "switches", "--count", "200", "--repeats", "1"),
     ),
     "scale-virtual": (
         *("run", "--virtual-time", "--lab-initiators", "32", "--link", "wired", "--transport", "nvme-tcp"),
@@ -263,14 +263,14 @@ def protections(measured_name: str, virtual_name: str) -> str:
 
 
 def matrix(name: str, reference: str) -> str:
-    """MB/s of a run / as a document published them."""
+    """MB/s of a run / as an article published them."""
     published, found = references.load_reference(reference), mb_s(name)
     heads = [f"{one.title}, IPsec" if one.protection else one.title for one in published.columns]
     lines = [f"| MB/s | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
     for workload, values in published.rows.items():
         cells = []
         for column, figure in zip(published.columns, values, strict=True):
-            # The document does not say which proposal it was.
+            # The article does not say which proposal it was.
             label = column.link + ("+aes128gcm16" if column.protection else "")
             cells.append(f"{_of(found, label, workload)[0]:.2f} / {figure:.2f}")
         lines.append(f"| `{workload}` | {' | '.join(cells)} |")

@@ -104,7 +104,7 @@ HEADINGS = {
         "sweep": "run:sweep",
         "knee": "run:knee",
         "probe": "probe:probe",
-        "documents": "documents:documents_command",
+        "reproduce": "reproduce:reproduce_command",
     },
     "Read results": {
         "table": "results:table",
@@ -149,12 +149,12 @@ harness sweep --over rtt=0.1ms..50ms --over depth=1,16 --workload rand-read-4k""
 harness run --target ssh://root@server --link local --link wired=eth0
 harness run --volume /mnt/nas/bench.img --size 4G   (or --portal nas.lan)""",
     "probe": """harness probe --link wired --ipsec both
-harness probe --profile document-004 --count 5000""",
+harness probe --profile switches --count 5000""",
     "table": """harness table results/ --metric p99 --ratio ipsec
 harness table results/RUN --format markdown""",
     "compare": "harness compare results/A results/B --fail-if-slower 5%",
     "explain": """harness explain results/RUN --summary
-harness explain --reference document-003
+harness explain --reference iscsi-ipsec
 harness explain --figures mine.toml""",
     "report": """harness report results/RUN -o report.html
 harness report results/ --watch            (during a run)""",
@@ -165,9 +165,9 @@ harness cpu-cost ssh://server             (single operations, without root)
 harness cpu-cost monday.toml tuesday.toml (compare two)""",
     "predict": """harness predict --machine lab-debian --link wired:rtt=2ms --protect both
 harness predict --machine server.toml --initiator-machine laptop.toml""",
-    "documents": """harness documents --run
-harness documents --run --quick --document document-000
-harness documents results/documents -o documents.html""",
+    "reproduce": """harness reproduce --run
+harness reproduce --run --quick --article pppoe
+harness reproduce results/articles -o articles.html""",
     "export": "harness export results/ --format parquet -o results.parquet",
     "share": """harness share results/RUN -o mine.zip
 harness compare mine.zip results/RUN       (it reads like a run's folder)""",

@@ -286,7 +286,7 @@ def _concluded(name: str, shape: TextFormat) -> str:
     if references.view_of(name) is not None:
         raise UsageError(
             f"expected a published matrix of storage, but {shown(name)} has figures of paths",
-            hint="try --reference document-003",
+            hint="try --reference iscsi-ipsec",
         )
     matrix = references.load_reference(name)
     links = {column.link for column in matrix.columns} - {LINK_LOCAL}

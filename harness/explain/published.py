@@ -34,7 +34,7 @@ USUAL = IscsiDialogue(
     max_recv_bytes=262144,
     window_bytes=WINDOW_BYTES,
 )
-"""What Linux's two ends of iSCSI, which the documents measured, negotiate by default."""
+"""What Linux's two ends of iSCSI, which the articles measured, negotiate by default."""
 
 DEAREST = theory.esp(("cbc(aes)", "hmac(sha256)"), IpsecMode.TUNNEL)
 """The ESP proposal with the most bytes: the publication does not name its proposal."""

@@ -927,7 +927,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     probes: bool = False
     probes_paths: bool = True
     probing: tuple[Probe, ...] = ()
-    profile: FilePath = "document"
+    profile: FilePath = "basic"
     notes: tuple[Prose, ...] = ()
     stand_ins: tuple[Prose, ...] = ()
     runtime_s: float | None = None

@@ -64,8 +64,8 @@ class View(Choice):
 
 TITLES = {
     View.LINK: "Paths: round trips, TCP and UDP",
-    View.PPPOE: "Round trips, TCP and UDP, as document 000 has them",
-    View.OPENFLOW: "Round trips, TCP and UDP, as document 001 has them",
+    View.PPPOE: "Round trips, TCP and UDP, as the PPPoE article has them",
+    View.OPENFLOW: "Round trips, TCP and UDP, as the OpenFlow article has them",
     View.PPS: "Packets per second",
     View.UDP_LATENCY: "UDP round trips in microseconds",
     View.SCALE: "Initiators at once: what each further one costs",

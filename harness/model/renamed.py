@@ -5,7 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+PROFILES: Mapping[str, str] = {
+    "document": "basic",
+    "document-000": "pppoe",
+    "document-001": "openflow",
+    "document-001-tenth": "openflow-tenth",
+    "document-002": "packet-rate",
+    "document-003": "iscsi-ipsec",
+    "document-004": "switches",
+}
+"""Old to new names of profiles of workloads and probes, and of published articles."""
+
 RENAMED: Mapping[str, str] = {
+    "documents": "reproduce",
+    "--document": "--article",
+    **{
+        f"{option} {old}": f"{option} {new}"
+        for option in ("--profile", "--reference", "--article")
+        for old, new in PROFILES.items()
+    },
     "price": "cpu-cost",
     "share --to": "share --output",
     "kernel --priced": "kernel --simulated-cpu-costs",

@@ -276,7 +276,7 @@ def load_jobs(
 ) -> tuple[str, tuple[Job, ...]]:
     """The name of a profile and its workloads, in the order of its sections.
 
-    ``spec`` is the name of a shipped profile (``document``, ``modern``) or the path of a job file of the
+    ``spec`` is the name of a shipped profile (``basic``, ``modern``) or the path of a job file of the
     user's; the profile's name is then made from the file's. ``notes``, ``measurable`` and errors are those
     of ``parse_jobs``.
     """

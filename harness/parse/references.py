@@ -54,7 +54,7 @@ class LinkMost(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 Ask = LinkChange | LinkSteps | LinkMost
-"""The test of a document's question: which figures of which links answer it. ``what`` is its subject,
+"""The test of an article's question: which figures of which links answer it. ``what`` is its subject,
 for people."""
 
 
@@ -71,7 +71,7 @@ class ReferenceColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 
 class _AnyReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a document published, and what it asks."""
+    """What an article published, and what it asks."""
 
     name: str
     title: str
@@ -137,7 +137,7 @@ def load_reference(name: str) -> Reference:
     reference = file.load(Reference)
     if any(len(values) != len(reference.columns) for values in reference.rows.values()):
         expected = f"expected {len(reference.columns)} values in each row, one for each column"
-        raise file.refuse("rows", expected, "compare it with document-003.toml")
+        raise file.refuse("rows", expected, "compare it with iscsi-ipsec.toml")
     return reference
 
 

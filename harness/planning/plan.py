@@ -424,7 +424,7 @@ def _counts(initiators: int) -> list[int]:
 def columns_of(
     request: RunRequest, capabilities: Capabilities, machines: Machines | None
 ) -> tuple[tuple[Column, ...], dict[str, LinkProfile], dict[str, Proposal]]:
-    """The matrix's columns, in the order of the document: first without IPsec, then with."""
+    """The matrix's columns, in the order of the article: first without IPsec, then with."""
     links: dict[str, LinkProfile] = {}
     local = False
     if capabilities.has_machines and not request.links:

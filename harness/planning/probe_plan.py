@@ -182,7 +182,7 @@ def make_plan(request: RunRequest, probes: Sequence[Probe], profile: str) -> Pla
             request,
             links=links,
             ipsec=request.ipsec or ("off",),
-            profile="document",
+            profile="basic",
             workloads=("seq-read-4k",),
             probes=False,
         )

@@ -227,10 +227,10 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         Typed,
         what(
             metavar="PROFILE",
-            help="Workloads: document, modern, or a file.",
+            help="Workloads: basic, modern, or a file.",
             known=shipped,
         ),
-    ] = "document"
+    ] = "basic"
     workloads: Annotated[
         tuple[Typed, ...],
         what(flag="--workload", help="Only this one: see harness list workloads.", known=listed.workloads),
@@ -264,7 +264,7 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
     retries: Annotated[int, often(metavar="N", help="Times to measure a disturbed cell again.")] = 2
     runtime: Annotated[
         Typed | None,
-        often(metavar="TIME", help="Time of a measurement.", default="profile's; document: 400ms"),
+        often(metavar="TIME", help="Time of a measurement.", default="profile's; article: 400ms"),
     ] = None
     backing: Annotated[
         Typed | None,

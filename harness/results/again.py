@@ -28,7 +28,7 @@ from harness.results import planned
 
 _LINKS = [LINK_LOCAL, "wired", "wifi"]
 _PROTECTIONS = [PROTECTION_OFF, DEFAULT_PROPOSAL]
-_PROFILES = ("document", "modern")
+_PROFILES = ("basic", "modern")
 _AMOUNT = re.compile(rf"({'|'.join(QUANTITIES)}|cpu)([0-9].*)")
 
 

@@ -11,13 +11,13 @@ from harness.parse import jobfile
 from harness.results.machine import side_of, without_side
 from harness.results.metrics import Direction, Metric, directions_of, parts_of
 
-DOCUMENT_WORKLOADS = {
+BASIC_WORKLOADS = {
     f"{pattern}-{operation}-{size.lower()}": (group, f"Uncached {operation.title()} [{size} blocks]")
     for pattern, group in (("seq", "Sequential"), ("rand", "Random"))
     for operation in ("write", "read")
     for size in ("4K", "256K")
 }
-"""The document's eight rows in its order: group and operation, in the document's words."""
+"""The article's eight rows in its order: group and operation, in the article's words."""
 
 _KNOWN_LINKS = (LINK_LOCAL, "wired", "wifi")
 
@@ -53,7 +53,7 @@ class CellKey(msgspec.Struct, frozen=True):
 
 
 class TableRow(msgspec.Struct, frozen=True, kw_only=True):
-    """``group`` and ``operation`` are the document's words for its eight workloads; only CSV still has
+    """``group`` and ``operation`` are the article's words for its eight workloads; only CSV still has
     them."""
 
     workload: str
@@ -148,18 +148,18 @@ def rate_bit_s(records: Iterable[Record], plans: Iterable[Plan]) -> int | None:
 
 
 def rows_of(records: Iterable[Record], metric: Metric, plans: Iterable[Plan]) -> list[TableRow]:
-    """The document's rows first, in its order; then others as planned, then as found."""
+    """The article's rows first, in its order; then others as planned, then as found."""
     shown: dict[str, set[frozenset[Direction]]] = {}
     for record in records:
         found = shown.setdefault(record.workload.name, set())
         if directions := directions_of(record):
             found.add(directions)
     planned = [workload.name for plan in plans for workload in plan.jobs]
-    names = [name for name in dict.fromkeys([*DOCUMENT_WORKLOADS, *planned, *shown]) if name in shown]
-    documents = any(name in DOCUMENT_WORKLOADS for name in names)
+    names = [name for name in dict.fromkeys([*BASIC_WORKLOADS, *planned, *shown]) if name in shown]
+    articles = any(name in BASIC_WORKLOADS for name in names)
     rows = []
     for name in names:
-        group, operation = DOCUMENT_WORKLOADS.get(name, ("Other" if documents else "", name))
+        group, operation = BASIC_WORKLOADS.get(name, ("Other" if articles else "", name))
         parts = parts_of(shown[name], metric)
         # Without a good record the workload's directions are unknown: one row gives the reason.
         for direction in parts or (None,):

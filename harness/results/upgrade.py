@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
+from harness.model.renamed import PROFILES
+
 FileKind = Literal["record", "plan", "probe"]
 Json = dict[str, Any]
 
@@ -169,7 +171,8 @@ def _from_4(kind: FileKind, data: Json) -> Json:
         found = _renamed(data, _LOAD) if kind == "probe" else _within(data, "telemetry", _LOAD)
         return {**found, "column": _pre_existing(found["column"])}
     found = _renamed(_within(data, "storage", {"reached": "black_box"}), {"charges": "simulated_cpu_costs"})
-    return {**found, "columns": [_pre_existing(column) for column in found["columns"]]}
+    columns = [_pre_existing(column) for column in found["columns"]]
+    return {**found, "columns": columns, "profile": PROFILES.get(found["profile"], found["profile"])}
 
 
 _LOAD = {"others": "background_load"}

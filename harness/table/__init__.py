@@ -1,4 +1,4 @@
-"""The document's matrix from records: ``build`` decides what is in it, ``render`` how it looks.
+"""The article's matrix from records: ``build`` decides what is in it, ``render`` how it looks.
 
 Both need only the records, so a table can be made again anywhere, years later.
 """

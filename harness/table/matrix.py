@@ -56,7 +56,7 @@ def build(
     """The matrix of ``records``. UsageError if there are none, or if the reference does not have the metric.
 
     ``plans`` and ``environments``, by run id, add to the notes what is known of the runs. They also order the
-    rows and columns that are not the document's. ``lab_limited`` are the cells whose figures are to be marked
+    rows and columns that are not the article's. ``lab_limited`` are the cells whose figures are to be marked
     as the lab's own.
     """
     if not records:

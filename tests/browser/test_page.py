@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.documents import page as documents
+from harness.articles import page as articles
 from harness.model.telemetry import ProcessorUse, RoundTrips, Telemetry
 from harness.planning import probe_plan
 from harness.report import load, render
 from tests import flat
-from tests.unit.documents.test_documents import run_of_probes
+from tests.unit.articles.test_articles import run_of_probes
 from tests.unit.report.test_sweeps import surfaces
 from tests.unit.results_folder import ENVIRONMENT, made_plan, write
 from tests.unit.table.test_table import HOSTILE, matrix, record, transfer
@@ -75,12 +75,12 @@ def written(folder: Path, text: str) -> Path:
 
 
 def written_of(which: str, page: Path, folder: Path) -> Path:
-    """A page of the matrix, of results of before, of their documents, of a run, of two, of one that goes on,
+    """A page of the matrix, of results of before, of their articles, of a run, of two, of one that goes on,
     or of a sweep."""
     if which == "page":
         return page
-    if which == "documents":
-        return written(folder, documents.render_page(documents.load([OLD])))
+    if which == "articles":
+        return written(folder, articles.render_page(articles.load([OLD])))
     if which == "run":
         return written(folder, render(load([STORED])))
     if which == "two":
@@ -469,12 +469,12 @@ def test_nothing_is_wider_than_the_window(opened: Any, width: int) -> None:
         assert opened.execute_script("return document.documentElement.scrollWidth") <= width
 
 
-def test_at_1400_px_nothing_of_the_documents_is_cut_off(driver: Any, tmp_path: Path) -> None:
-    """With the widest tables that there are: all documents, in real and in virtual time."""
+def test_at_1400_px_nothing_of_the_articles_is_cut_off(driver: Any, tmp_path: Path) -> None:
+    """With the widest tables that there are: all articles, in real and in virtual time."""
     for profile in probe_plan.names():
         for virtual in (False, True):
             run_of_probes(tmp_path, profile, lambda _: tcp(1e8), virtual=virtual)
-    file = written(tmp_path, documents.render_page(documents.load([tmp_path])))
+    file = written(tmp_path, articles.render_page(articles.load([tmp_path])))
     with window(driver, 1400):
         driver.get(file.as_uri())
         cut = driver.execute_script(
@@ -488,7 +488,7 @@ def test_at_1400_px_nothing_of_the_documents_is_cut_off(driver: Any, tmp_path: P
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 1400), ("light", 390)])
-@pytest.mark.parametrize("which", ["page", "old", "documents", "sweep", "run", "two", "going"])
+@pytest.mark.parametrize("which", ["page", "old", "articles", "sweep", "run", "two", "going"])
 def test_everybody_can_use_it(
     driver: Any, page: Path, tmp_path: Path, which: str, theme: str, width: int
 ) -> None:

@@ -1,4 +1,4 @@
-"""The document's matrix, end to end: measured once, then looked at from all sides."""
+"""The article's matrix, end to end: measured once, then looked at from all sides."""
 
 from __future__ import annotations
 

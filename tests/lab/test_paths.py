@@ -133,13 +133,13 @@ TCP, UDP = "tcp_received_mbit_s", "udp_received_mbit_s"
 FAST, SLOW = "openflow:controller", "openflow:controller=fast-ethernet"
 
 
-def of_document_001(
+def of_openflow_article(
     results: Path, links: Sequence[str], *words: str, at_a_tenth: bool = False
 ) -> dict[str, Compared]:
-    """For each of the document's links, by figure, what it has in virtual time and in the document."""
-    reference = references.load_path_reference("document-001")
+    """For each of the article's links, by figure, what it has in virtual time and in the article."""
+    reference = references.load_path_reference("openflow")
     ours = {link: reference.slower.links[link] if at_a_tenth else link for link in links}
-    profile = "document-001-tenth" if at_a_tenth else "document-001"
+    profile = "openflow-tenth" if at_a_tenth else "openflow"
     words = (*words, *(f"--link={link}" for link in ours.values()))
     well(harness("probe", "--virtual-time", f"--profile={profile}", f"--results={results}", *words))
     records = RunFolder(only_run(results)).load_probes()
@@ -159,28 +159,30 @@ def of_document_001(
 
 def assert_alike(compared: Compared) -> None:
     for key in (TCP, UDP):
-        ours, document = compared[key]
-        assert ours == pytest.approx(document, rel=0.05), key
+        ours, article = compared[key]
+        assert ours == pytest.approx(article, rel=0.05), key
 
 
 @pytest.mark.own_kernel
-def test_document_001_is_explained_by_its_links_and_by_openflow(tmp_path: Path) -> None:
-    """A second of each is within 5 % of the document's ten, but for what is lost once queues are full."""
-    found = of_document_001(tmp_path, (FAST, SLOW), "--duration=1s", "--count=1")
+def test_openflow_article_is_explained_by_its_links_and_by_openflow(tmp_path: Path) -> None:
+    """A second of each is within 5 % of the article's ten, but for what is lost once queues are full."""
+    found = of_openflow_article(tmp_path, (FAST, SLOW), "--duration=1s", "--count=1")
     for link in (FAST, SLOW):
         assert_alike(found[link])
 
 
 @pytest.mark.long
 @pytest.mark.own_kernel
-def test_ten_seconds_lose_some_of_what_document_001_lost_and_a_slow_switch_costs_tcp(tmp_path: Path) -> None:
+def test_ten_seconds_lose_some_of_what_openflow_article_lost_and_a_slow_switch_costs_tcp(
+    tmp_path: Path,
+) -> None:
     """At a tenth of each rate, which is as long but has a tenth of the packets: so what the connection to the
     controller keeps, 400 to 600 of them, is ten times as large a part of those that are too many."""
     slower = f"{SLOW}:cpu=50"
-    found = of_document_001(tmp_path, (FAST, SLOW, slower), at_a_tenth=True)
+    found = of_openflow_article(tmp_path, (FAST, SLOW, slower), at_a_tenth=True)
     for link in (FAST, SLOW, slower):
         assert_alike(found[link])
     assert found[FAST]["udp_lost_percent"] == (0, 0)
     for link in (SLOW, slower):
-        ours, document = found[link]["udp_lost_percent"]
-        assert 0.5 < ours <= document
+        ours, article = found[link]["udp_lost_percent"]
+        assert 0.5 < ours <= article

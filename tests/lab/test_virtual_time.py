@@ -31,9 +31,9 @@ from tests.lab.square import measure_cells, square
 pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
 
 MATRIX = RunRequest(virtual_time=True, disk="hdd-7200", runtime="0.2s", size="32M", repeats=1, retries=0)
-"""The document's matrix: local, wired and WiFi, without and with IPsec, on a hard disk."""
+"""The article's matrix: local, wired and WiFi, without and with IPsec, on a hard disk."""
 
-OF_DOCUMENT = {"all": "document-003.json", "square": "document-003-square.json"}
+OF_DOCUMENT = {"all": "iscsi-ipsec.json", "square": "iscsi-ipsec-square.json"}
 REFERENCE = {**OF_DOCUMENT, "transports": "transports.json"}
 HOW_MANY = ["square", pytest.param("all", marks=pytest.mark.long)]
 COMPARED = "seq-write-256k"

@@ -36,7 +36,7 @@ NOT_ON_CI = frozenset({"tests/systems/test_other.py"})
 IN_A_RUN = ("runs", "probes", "testbeds", "protection", "network", "storage", "observe", "hosts")
 """Packages of which every run has some."""
 
-READERS = ("explain", "report", "table", "documents")
+READERS = ("explain", "report", "table", "articles")
 """Packages that read results. A run ends with a table and an answer, which the unit tests hold."""
 
 EVERYTHING = (
@@ -89,7 +89,7 @@ BY_NAME: Mapping[str, str] = {
 OF_SYSTEMS = ("tools/*", "releases/*", "Makefile", "README.md", "docs/machines.md", "docs/install.md")
 """What tests/machines and tests/systems do as documented."""
 
-DEFAULTS = frozenset({"wired", "wifi", "document", "aes128gcm16"})
+DEFAULTS = frozenset({"wired", "wifi", "basic", "aes128gcm16"})
 """Profiles that runs take without naming them."""
 
 COMMAND = r'"(\w+)"(?!, "all")|\.(table|explain)\('

@@ -13,7 +13,7 @@ from harness.model import Column, Io, Latency, LinkProfile, Plan, Proposal, Reco
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
 from harness.results import bandwidth_series
-from harness.results.columns import DOCUMENT_WORKLOADS
+from harness.results.columns import BASIC_WORKLOADS
 from harness.results.store import RunFolder, record_key
 from tests import flat
 
@@ -36,10 +36,10 @@ ENVIRONMENT: dict[str, Any] = {
 
 
 def made_plan(run_id: str = "r1", **changes: Any) -> Plan:
-    """A plan of the document's rows with one request at a time."""
+    """A plan of the article's rows with one request at a time."""
     jobs = (
         model.Job(name=name, options=(("bs", name.rpartition("-")[2]), ("ioengine", "psync")))
-        for name in DOCUMENT_WORKLOADS
+        for name in BASIC_WORKLOADS
     )
     whole: dict[str, Any] = {"run_id": run_id, "testbed": TestbedKind.LAB, "columns": COLUMNS}
     whole |= {"jobs": tuple(jobs), "repeats": 3, "seed": 1, "links": {"wired": WIRED, "wifi": WIFI}}

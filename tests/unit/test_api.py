@@ -94,12 +94,12 @@ def test_what_is_wrong_is_said_and_what_is_natural_is_taken(
 
 
 def test_runs_of_probes_alone_are_read(tmp_path: Path) -> None:
-    probed = harness.open_results(FIGURES / "document-004")
+    probed = harness.open_results(FIGURES / "switches")
     assert probed.probes and not probed.records and probed.plans and not probed.lacks
     assert "Bytes" in views.render(probed.view("udp-latency"), TableFormat.TEXT)
     assert not probed.view("scale").rows and not probed.view("pppoe").rows
     assert probed.explain() == []
-    both = harness.open_results(FIGURES / "document-004", FIGURES / "make-run")
+    both = harness.open_results(FIGURES / "switches", FIGURES / "make-run")
     assert both.view("counters").rows and both.table().rows and len(both.probes) > len(probed.probes)
     with pytest.raises(UsageError, match="no records to make a table from"):
         probed.table()
@@ -107,7 +107,7 @@ def test_runs_of_probes_alone_are_read(tmp_path: Path) -> None:
         both.compare(probed)
     # Of a run whose only probe is damaged nothing is left.
     (tmp_path / "probes").mkdir()
-    shutil.copy(FIGURES / "document-004" / "plan.json", tmp_path)
+    shutil.copy(FIGURES / "switches" / "plan.json", tmp_path)
     (tmp_path / "probes" / "x.json").write_text("{")
     with pytest.raises(UsageError, match=r"x\.json"):
         harness.open_results(tmp_path)

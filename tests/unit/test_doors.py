@@ -146,9 +146,9 @@ def test_a_file_in_place_of_a_shipped_one_is_said_in_plan_and_table(
         Path(folder).mkdir(parents=True, exist_ok=True)
         text, other = (data_folder() / folder / name).read_text(), change.replace("GCM", "gcm") + " "
         Path(folder, name).write_text(text.replace(change, other, 1) if change else text)
-    shutil.copy(data_folder() / "profiles/document.fio", tmp_path)
+    shutil.copy(data_folder() / "profiles/basic.fio", tmp_path)
     said = ("link wired: profiles/links/wired.toml", "proposal aes128gcm16: ipsec/aes128gcm16.toml")
-    plan = make_plan(msgspec.structs.replace(request, profile="./document.fio", disk=None))
+    plan = make_plan(msgspec.structs.replace(request, profile="./basic.fio", disk=None))
     assert plan.stand_ins == said, "a copy of what is shipped is none"
     results = RunFolder(tmp_path / "results" / "r1")
     results.save_plan(plan)

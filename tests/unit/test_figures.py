@@ -32,7 +32,7 @@ BY_HAND = {
     # What was tried in November 2026, and led to a decision.
     "docs/decisions.md": ["| local disk, 4K | 142 / 139 |"],
     # Printed by bench/published.py, exact in virtual time; and what somebody else saw and published.
-    "docs/documents.md": ["| **iSCSI over 802.11b** "],
+    "docs/articles.md": ["| **iSCSI over 802.11b** "],
     "docs/lab-kernel.md": ["90.64 MB/s"],  # of the history that was bisected there, in virtual time
 }
 """Rates that are not printed from docs/figures/, by page, and why they need not be."""

@@ -184,7 +184,7 @@ LAB, MACHINES, SYSTEMS = (
         ("harness/analysis/ratios.py", {*EVERY, "page"}, ""),
         ("harness/explain/remedy.py", "explain forecasts page", "knee isolated confined short bare"),
         ("harness/report/page.py", "page portals", "knee probes matrix"),
-        ("harness/documents/page.py", "page", EVERY),
+        ("harness/articles/page.py", "page", EVERY),
         ("harness/storage/nbd/transport.py", "transports short", "matrix knee probes"),
         ("harness/protection/macsec.py", "protections transports", "knee persistent_lab"),
         ("harness/network/links.py", EVERY, ""),
@@ -206,7 +206,7 @@ LAB, MACHINES, SYSTEMS = (
         ("tests/lab/cli.py", EVERY, ""),
         ("tests/lab/inside/fails_closed.py", "broken", "matrix distributed"),
         ("tests/lab/test_knee.py", "knee", "matrix"),
-        ("tests/data/virtual/linux-6.1-fio-3.33/document-003.json", "virtual_time", "matrix"),
+        ("tests/data/virtual/linux-6.1-fio-3.33/iscsi-ipsec.json", "virtual_time", "matrix"),
         ("tests/unit/test_lanes.py", "", EVERY),
     ],
 )

@@ -34,20 +34,20 @@ STORED: dict[str, tuple[str, upgrade.FileKind]] = {
 
 VIEWS = {
     "link": "make-run",
-    "pppoe": "document-000",
-    "openflow": "document-001",
-    "pps": "document-002",
-    "udp-latency": "document-004",
+    "pppoe": "pppoe",
+    "openflow": "openflow",
+    "pps": "packet-rate",
+    "udp-latency": "switches",
     "scale": "scale-virtual",
     "counters": "protections",
 }
 """Of each view a run that it shows."""
 
 PRINTED = {
-    "table": "table make-run --reference document-003",
+    "table": "table make-run --reference iscsi-ipsec",
     "compare": "compare ladder protections",
     "explain": "explain make-run",
-    "explain-reference": "explain --reference document-003",
+    "explain-reference": "explain --reference iscsi-ipsec",
     "explain-figures": f"explain --figures {PUBLIC}/libreswan-252.toml",
     "predict": "predict --machine lab-debian",
     "predict-score": "predict --score",
@@ -160,14 +160,14 @@ def test_so_is_each_exported_line() -> None:
         validator.validate(row)
 
 
-@pytest.mark.parametrize("name", ["make-run", "protections", "document-003-virtual", "scale-virtual"])
+@pytest.mark.parametrize("name", ["make-run", "protections", "iscsi-ipsec-virtual", "scale-virtual"])
 @pytest.mark.parametrize("command", ["table", "explain"])
 def test_what_is_printed_is_as_published(command: str, name: str) -> None:
     printed(command, command, str(FIGURES / name))
 
 
 def test_a_field_that_is_missing_is_found_and_figures_are_there() -> None:
-    found = printed("table", "table", "make-run", "--reference", "document-003")
+    found = printed("table", "table", "make-run", "--reference", "iscsi-ipsec")
     assert found["reference"]["cells"]
     del found["cells"][0]["unit"]
     with pytest.raises(jsonschema_rs.ValidationError, match='"unit" is a required property'):

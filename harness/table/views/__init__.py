@@ -1,4 +1,4 @@
-"""Tables of probes, each like that of the document whose experiment it repeats; of cells against how many
+"""Tables of probes, each like that of the article whose experiment it repeats; of cells against how many
 initiators there are, and of what was measured during them: ``harness table --view``."""
 
 from harness.model.probing import View

@@ -25,7 +25,7 @@ ROUTED_CABLES = (
     (("", ROUTED, "198.51.100.1/25"), ("router", "left0", f"{ROUTER}/25")),
     (("router", "right0", "198.51.100.129/25"), ("nas", "nas2", f"{ROUTED_PORTAL}/25")),
 )
-"""Addresses are RFC 5737's for documents."""
+"""Addresses are RFC 5737's for documentation."""
 
 LOOKER_ON = "looker-on:x:4242:4242::/:/bin/sh\n"
 SSHD_CONFIG = """\

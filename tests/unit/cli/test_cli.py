@@ -34,7 +34,7 @@ def assert_refused(done: subprocess.CompletedProcess[str], *names: str, status: 
 BAD_RUNS = [
     *(("--link wierd", "wired"), ("--link wired:fast", "fast"), ("--link local:jumbo", "local")),
     *(("--link ../x.toml", "x.toml"), ("--link wired:mtu=9", "mtu"), ("--ipsec aes128gcm", "aes128gcm16")),
-    *(("--ipsec ../../etc/passwd", "passwd"), ("--profile documnet", "document"), ("--testbed lap", "lab")),
+    *(("--ipsec ../../etc/passwd", "passwd"), ("--profile basci", "basic"), ("--testbed lap", "lab")),
     *(("--workload rand-raed-4k", "rand-read-4k"), ("--backing ramdisc", "ramdisk")),
     *(("--backing file:image", "absolute"), ("--backing ramdisk:/x", "path"), ("--seed -1", "seed")),
     *(("--repeats 0", "repeats"), ("--repeats -3", "repeats"), ("--repeats 1000000", "repeats")),

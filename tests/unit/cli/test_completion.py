@@ -31,13 +31,13 @@ def offered(cwd: Path, *words: str) -> list[str]:
     return [line.partition("\t")[0] for line in done.stdout.split("\n") if line]
 
 
-PROBES = "document-000 document-001 document-001-tenth document-002 document-003 document-004"
+PROBES = "iscsi-ipsec openflow openflow-tenth packet-rate pppoe switches"
 
 
 @pytest.mark.parametrize(
     ("typed", "found"),
     [
-        ("doc", "documents doctor"),
+        ("do", "doctor"),
         ("lab sta", "start status"),
         ("lab start --id", "--idle"),
         ("run --link wifi-", "wifi-ac wifi-ax wifi-b"),
@@ -46,11 +46,11 @@ PROBES = "document-000 document-001 document-001-tenth document-002 document-003
         ("run --ipsec off,null", "off,null-sha256"),
         ("run --ipsec wireg", ""),
         ("run --transport ", " ".join(TRANSPORTS)),
-        ("run --profile ", "document modern"),
+        ("run --profile ", "basic modern"),
         ("run --workload seq-read-1", "seq-read-128k-qd8"),
         ("run --disk n", "nvme"),
-        ("explain --reference document-003", "document-003"),
-        ("probe --profile document-00", PROBES),
+        ("explain --reference iscsi-ipsec", "iscsi-ipsec"),
+        ("probe --profile ", PROBES),
         ("run --auth ", "psk cert"),
         ("run --results ", ""),
         ("table results", ""),

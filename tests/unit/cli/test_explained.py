@@ -20,7 +20,7 @@ from harness.model.errors import Interrupted
 from harness.planning import forecasts
 from harness.report import load, render
 from harness.results import sweep
-from harness.results.columns import DOCUMENT_WORKLOADS
+from harness.results.columns import BASIC_WORKLOADS
 from harness.results.store import RunFolder
 from tests.unit.cli.test_cli import assert_refused
 from tests.unit.command import harness
@@ -31,7 +31,7 @@ from tests.unit.table.test_table import record, transfer
 PLAN = made_plan(columns=COLUMNS[:2], repeats=1, retries=0)
 CELLS = [
     record(1.0 + place, workload=name, link=column.link)
-    for place, (name, column) in enumerate(itertools.product(DOCUMENT_WORKLOADS, COLUMNS[:2]))
+    for place, (name, column) in enumerate(itertools.product(BASIC_WORKLOADS, COLUMNS[:2]))
 ]
 ALL = len(CELLS)
 

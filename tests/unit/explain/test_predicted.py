@@ -231,7 +231,7 @@ def test_kernels_per_host_have_costs_of_each_end(stored: Measured) -> None:
 
 
 def test_runs_without_costs_are_refused(stored: Measured) -> None:
-    for folder, said in (("scale-virtual", "virtual time"), ("document-002", "no results")):
+    for folder, said in (("scale-virtual", "virtual time"), ("packet-rate", "no results")):
         with pytest.raises(UsageError, match=said):
             demand.costs_of(Measured.read([RUN.parent / folder]))
 

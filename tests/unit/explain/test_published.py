@@ -16,12 +16,12 @@ from tests.unit.command import harness
 from tests.unit.explain.test_explain import known
 
 LINKS = {name: load_link(name) for name in ("wired", "wifi")}
-DOCUMENT = load_reference("document-003")
+DOCUMENT = load_reference("iscsi-ipsec")
 FOUND = published.conclude(DOCUMENT, LINKS)
 CELLS = {(one.workload, one.column.link, one.column.protection): one for one in FOUND.cells}
 
 
-def test_document_003_tells_its_own_noise_and_what_it_lets_conclude() -> None:
+def test_the_iscsi_article_tells_its_own_noise_and_what_it_lets_conclude() -> None:
     assert FOUND.noise["wired"] == pytest.approx(1.36 / 1.25)
     assert FOUND.noise["wifi"] == pytest.approx(4.90 / 3.39)
     faster = CELLS["seq-read-256k", "wifi", ("on",)]
@@ -45,11 +45,11 @@ def test_document_003_tells_its_own_noise_and_what_it_lets_conclude() -> None:
 
 
 def test_the_command_says_it(tmp_path: Path) -> None:
-    done = harness("explain", "--reference", "document-003", "--format", "json", cwd=tmp_path)
+    done = harness("explain", "--reference", "iscsi-ipsec", "--format", "json", cwd=tmp_path)
     assert done.returncode == 0 and json.loads(done.stdout)["noise"]["wifi"] == pytest.approx(4.90 / 3.39)
-    as_text = harness("explain", "--reference", "document-003", cwd=tmp_path)
+    as_text = harness("explain", "--reference", "iscsi-ipsec", cwd=tmp_path)
     assert "only a hint" in as_text.stdout
-    unknown, both = ("--reference", "document-000x"), ("x", "--reference", "document-003")
+    unknown, both = ("--reference", "pppoex"), ("x", "--reference", "iscsi-ipsec")
     for words in (unknown, both, ("--format", "html")):
         refused = harness("explain", *words, cwd=tmp_path)
         assert refused.returncode == 2 and "Traceback" not in refused.stderr

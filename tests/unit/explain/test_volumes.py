@@ -85,7 +85,7 @@ def test_it_is_what_the_disk_gave_in_virtual_time() -> None:
     computed = report.load([FIGURES / "protections-virtual"]).volumes
     measured = {
         (cell.evidence.column, cell.evidence.workload): cell.mb_s
-        for cell in report.load([FIGURES / "document-003-virtual"]).explained
+        for cell in report.load([FIGURES / "iscsi-ipsec-virtual"]).explained
     }
     same = [
         (each, rate)
@@ -124,7 +124,7 @@ def test_a_protected_column_is_shown_if_there_is_no_other_and_what_the_lab_limit
 
 def test_nothing_is_said_where_the_sum_is_not_right() -> None:
     block = Backing(kind=BackingKind.BLOCK, size_bytes=1 << 27, path="/dev/sdz")
-    assert loaded("document-003-virtual").volumes == [], "the disk is in the figure"
+    assert loaded("iscsi-ipsec-virtual").volumes == [], "the disk is in the figure"
     assert loaded(disk=load_disk("nvme")).volumes == []
     assert loaded(backing=block).volumes == [], "a real one, or that of a portal"
     assert len(loaded(disk=load_disk("ram")).volumes) == 48

@@ -172,7 +172,7 @@ def test_the_command_prints_a_chart_and_nothing_else_with_it() -> None:
     assert done.stdout.startswith("predicted, not measured") and "rtt 0.5x" in done.stdout
     done = harness("explain", str(BASELINES), "--what-if", "2x", "--summary", cwd=FIGURES)
     assert_refused(done, "--what-if", "--summary", status=2)
-    for run, said in (("scale-virtual", "virtual"), ("document-002", "no results")):
+    for run, said in (("scale-virtual", "virtual"), ("packet-rate", "no results")):
         done = harness("explain", str(FIGURES / run), "--what-if", "2x", cwd=FIGURES)
         assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) <= 2
     words = ("--machine", "lab-own", "--link", "5g", "--what-if", "cipher=2x", "--format", "json")

@@ -185,7 +185,7 @@ def test_a_record_lists_files_below_raw_alone(tmp_path: Path, raw: str) -> None:
         (texts.Identity, ["", "t10.ATA     ST3320620AS                 9QF1", "naa.6001405", "iqn.x:y:0"]),
         (texts.KernelRelease, ["6.12.48+deb13-amd64", "6.1.192-3", "6.18.44-fc-v782", "6.19.0-rc1"]),
         (texts.Commit, ["", "0123456789ab", "0123456789abcdef0123456789abcdef01234567-dirty"]),
-        (texts.FilePath, ["./document.fio", "my profiles/x.fio", "/etc/swanctl/x.conf#child"]),
+        (texts.FilePath, ["./basic.fio", "my profiles/x.fio", "/etc/swanctl/x.conf#child"]),
         (texts.Percentile, ["mean", "p50", "p99.9", "p99.99"]),
         (texts.HostName, ["initiator16", "target", "hop2", "switch", "router3", "access-concentrator"]),
         (texts.RunFile, ["raw/wired.x.r1/fio.json", "raw/probes/10g.tcp.r1/iperf3.txt"]),

@@ -80,9 +80,9 @@ def test_a_part_of_a_device_is_as_a_device_of_its_own() -> None:
     assert found["size"] == str(48 * MIB)
 
 
-def test_document_has_the_eight_rows_and_modern_has_depth_mix_and_sync() -> None:
-    name, workloads = load_jobs("document")
-    assert name == "document"
+def test_article_has_the_eight_rows_and_modern_has_depth_mix_and_sync() -> None:
+    name, workloads = load_jobs("basic")
+    assert name == "basic"
     assert {w.name: (block_bytes(w), jobfile.moves_read(w), jobfile.moves_write(w)) for w in workloads} == {
         f"{order}-{way}-{block}": (size, way == "read", way == "write")
         for order in ("seq", "rand")
@@ -102,7 +102,7 @@ def test_document_has_the_eight_rows_and_modern_has_depth_mix_and_sync() -> None
     assert jobfile.moves_read(mixed) and jobfile.moves_write(mixed)
     # It is in fio's own format, and renders for fio.
     shipped = []
-    for profile in ("document", "modern"):
+    for profile in ("basic", "modern"):
         done = fio("--parse-only", "--filename=/dev/null", str(data_folder() / "profiles" / f"{profile}.fio"))
         assert done.returncode == 0, done.stderr
         shipped += [job_of(workload, 64 * MIB, runtime_s=0.5) for workload in load_jobs(profile)[1]]
@@ -203,7 +203,7 @@ def test_names_of_sections_and_profiles_refused() -> None:
         refused(parse_jobs, f"[{name}]\n", "f.fio")
     for spec in listed("| none.fio | ./none | / | /dev/zero | a\0.fio | -x | ../x"):
         refused(load_jobs, spec)
-    assert "did you mean document?" in str(refused(load_jobs, "documnet"))
+    assert "did you mean basic?" in str(refused(load_jobs, "basci"))
     # A hostile line takes no time.
     began = time.process_time()
     for line in (f"bsrange={'1' * 5000}x", f"bs={'4k,' * 5000}", "x" * 500_000, f"bssplit={'4k/1:' * 5000}"):

@@ -219,7 +219,7 @@ def test_who_edits_a_plan_cannot_make_it_write_elsewhere() -> None:
     plan, reading, volume = made(**TWICE), made(portal="nas.lan"), made(volume="/mnt/x")
     rules.check(plan)
     storage, backing = plan.storage, plan.storage.backing
-    writing = (next(job for job in load_jobs("document")[1] if moves_write(job)),)
+    writing = (next(job for job in load_jobs("basic")[1] if moves_write(job)),)
     other: list[dict[str, Any]] = [{"destroy": "iqn.x:a:2"}, {"destroy": None}, {"kind": BackingKind.FILE}]
     other += [{"offset_bytes": -(1 << 20)}, {"offset_bytes": 512}]
     for wrong in (

@@ -80,8 +80,8 @@ def test_jobs_of_one_fio_are_reported_apart_each_an_initiator_s(tmp_path: Path) 
 
     def answered(*jobs: dict[int, int]) -> Any:
         """A host whose fio reports jobs with these latencies in ns, and how many I/Os had each."""
-        documents = [json.loads(fio_json("rand-read-4k", bins)) for bins in jobs]
-        whole = documents[0] | {"jobs": [document["jobs"][0] for document in documents]}
+        articles = [json.loads(fio_json("rand-read-4k", bins)) for bins in jobs]
+        whole = articles[0] | {"jobs": [article["jobs"][0] for article in articles]}
         host = World(answers=[(("fio",), (0, json.dumps(whole), ""))]).host("initiator")
         return on_disk(host, "jobs", tmp_path, timeout_s=1, initiators=["initiator", "initiator2"])
 

@@ -24,7 +24,7 @@ from harness.results import sweep
 from harness.results.axes import curve_of, workloads
 
 READS = {"workloads": ("rand-read-4k",), "seed": 5, "lab_kernel": "debian"}
-DOCUMENT, MODERN = (load_jobs(name)[1] for name in ("document", "modern"))
+BASIC, MODERN = (load_jobs(name)[1] for name in ("basic", "modern"))
 
 
 def planned(*over: str, **more: object) -> Plan:
@@ -211,7 +211,7 @@ def test_what_cannot_be_swept_is_refused() -> None:
 
 
 def test_every_combination_is_a_workload_with_numbers_and_a_name_that_says_them() -> None:
-    reads = tuple(job for job in DOCUMENT if job.name.startswith("rand-read"))
+    reads = tuple(job for job in BASIC if job.name.startswith("rand-read"))
     notes: list[str] = []
     made = varied(reads, depths=["1,16"], blocks=["64K", "1M,512"], numjobs=["4"], notes=notes)
     points = [described(job) for job in made]
@@ -221,7 +221,7 @@ def test_every_combination_is_a_workload_with_numbers_and_a_name_that_says_them(
         for depth in (1, 16)
     ]
     assert {each.base for each in points} == {"rand-read"}
-    # The engine of the document does one at a time: at all depths another one takes its place, or none.
+    # The engine of the article does one at a time: at all depths another one takes its place, or none.
     assert {dict(job.options)["ioengine"] for job in made} == {"libaio"}
     assert notes == [
         "rand-read-4k, rand-read-256k: measured with libaio, because their own engines do one I/O at a time"
@@ -230,8 +230,8 @@ def test_every_combination_is_a_workload_with_numbers_and_a_name_that_says_them(
 
 def test_what_is_not_asked_for_stays() -> None:
     notes: list[str] = []
-    assert varied(DOCUMENT, notes=notes) == DOCUMENT
-    one = varied(DOCUMENT, depths=["1"], notes=notes)
+    assert varied(BASIC, notes=notes) == BASIC
+    one = varied(BASIC, depths=["1"], notes=notes)
     assert all(dict(job.options)["ioengine"] == "psync" for job in one) and notes == []
     deep = varied(MODERN, depths=["8"], notes=notes)
     assert [described(job).name for job in deep][:2] == ["seq-write-128k-qd8", "seq-read-128k-qd8"]
@@ -250,7 +250,7 @@ def test_impossible_values_are_refused() -> None:
         ({"numjobs": ["4097"]}, "--jobs: expected a whole number from 1 to 4096"),
     ):
         with pytest.raises(UsageError) as refused:
-            varied(DOCUMENT, notes=[], **asked)
+            varied(BASIC, notes=[], **asked)
         assert said in refused.value.message and refused.value.hint
 
 

@@ -248,11 +248,11 @@ def test_tcp_and_udp_are_what_the_receiver_counted(tmp_path: Path) -> None:
     tcp = figures_of(record, probing.TcpFigures)
     assert (tcp.received_bit_s, tcp.sent_bit_s) == (7_920_000, 8_000_000)
     assert (tcp.retransmits, tcp.rtt_mean_ns) == (3, 250_000)
-    document = json.loads(iperf3_json(1000, 900).replace('"TCP"', '"UDP"'))
-    document["end"]["streams"] = []
+    article = json.loads(iperf3_json(1000, 900).replace('"TCP"', '"UDP"'))
+    article["end"]["streams"] = []
     loss = {"jitter_ms": 0.5, "lost_packets": 10, "packets": 100, "lost_percent": 10}
-    document["end"]["sum_received"] |= loss
-    record = judge(Turns("iperf3", json.dumps(document)), tmp_path, Udp(duration_s=1))
+    article["end"]["sum_received"] |= loss
+    record = judge(Turns("iperf3", json.dumps(article)), tmp_path, Udp(duration_s=1))
     udp = figures_of(record, probing.UdpFigures)
     assert (udp.lost, udp.datagrams, udp.jitter_ns) == (10, 100, 500_000)
     # A server that never listens is given up.
@@ -387,7 +387,14 @@ def test_a_missing_program_skips_its_probe(tmp_path: Path, probe: Probe, program
 
 
 def test_every_shipped_profile_can_be_planned_and_a_user_s_is_read_strictly(tmp_path: Path) -> None:
-    assert probe_plan.names() == [f"document-00{n}" for n in ("0", "1", "1-tenth", "2", "3", "4")]
+    assert probe_plan.names() == [
+        "iscsi-ipsec",
+        "openflow",
+        "openflow-tenth",
+        "packet-rate",
+        "pppoe",
+        "switches",
+    ]
     for name in probe_plan.names():
         profile = probe_plan.load_profile(name)
         request = RunRequest(links=profile.links, ipsec=profile.ipsec, repeats=profile.repeats)
@@ -464,7 +471,7 @@ def test_a_probe_has_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     real = probe_plan.make_plan(RunRequest(links=("wired",), repeats=1), [Tcp(duration_s=10)], "probes")
     assert probe_plan.estimate_s(real) == 11.0
     with pytest.raises(UsageError, match="there is no profile of probes"):
-        probe_plan.load_profile("document-009")
+        probe_plan.load_profile("switch")
 
 
 def test_records_come_back_as_they_were_kept_and_damage_is_named(tmp_path: Path) -> None:

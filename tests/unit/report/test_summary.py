@@ -41,7 +41,7 @@ FIGURES = Path(__file__).parents[3] / "docs" / "figures"
 WIDTH = 80
 WITH_ANSWERS = [
     *("make-run", "protections", "protections-virtual", "ladder", "emulation", "portable"),
-    *("document-003-virtual", "scale-virtual", "ciphers", "hops-virtual"),
+    *("iscsi-ipsec-virtual", "scale-virtual", "ciphers", "hops-virtual"),
 ]
 """Of the stored runs."""
 

@@ -71,8 +71,8 @@ def test_repeats_have_the_same_options(tmp_path: Path, unlike: dict[str, Any]) -
 def test_repeats_used_the_same_disks_and_without_options_a_bare_number_is_none(tmp_path: Path) -> None:
     for number, disk in enumerate(("sda", "sdb")):
         file = write_fio(tmp_path / f"run_{number}.json", job("a"))
-        document = json.loads(file.read_bytes()) | {"disk_util": [{"name": disk}]}
-        file.write_text(json.dumps(document), "utf-8")
+        article = json.loads(file.read_bytes()) | {"disk_util": [{"name": disk}]}
+        file.write_text(json.dumps(article), "utf-8")
     assert len(columns(tmp_path)) == 2
     for file in tmp_path.iterdir():
         file.unlink()

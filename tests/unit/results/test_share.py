@@ -259,7 +259,7 @@ wired-rate2.5g-loss0.1%
 rand-write-256k-qd64
 rand-read-4k-j4-qd16
 aes128gcm16-gso
-document-000
+pppoe
 10g
 802.11n
 HDD 7200 rpm
@@ -313,7 +313,7 @@ def archived(folder: Path, file: Path) -> Path:
 
 
 PRINTED = [("emulation", "table --ratio ipsec"), ("ladder", "explain --summary"), ("portable", "explain")]
-PRINTED += [("sweep-virtual", "table"), ("portable", "export"), ("document-000", "table --view pppoe")]
+PRINTED += [("sweep-virtual", "table"), ("portable", "export"), ("pppoe", "table --view pppoe")]
 
 
 @pytest.mark.parametrize(("name", "words"), PRINTED)
@@ -343,7 +343,7 @@ def test_it_is_compared_and_drawn(tmp_path: Path) -> None:
 
 
 def test_probes_are_in_it_and_several_are_a_folder_of_runs(tmp_path: Path) -> None:
-    assert len(open_probes([archived(FIGURES / "document-000", tmp_path / "theirs.zip")])) == 6
+    assert len(open_probes([archived(FIGURES / "pppoe", tmp_path / "theirs.zip")])) == 6
     for name in ("ladder", "portable"):
         archived(FIGURES / name, tmp_path / "runs" / f"{name}.zip")
     assert len({record.run_id for record in open_results([tmp_path / "runs"])}) == 2

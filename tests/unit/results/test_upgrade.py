@@ -112,5 +112,6 @@ def test_names_of_the_field_came_with_version_5() -> None:
     assert step("record", {"column": old, "telemetry": None}) == {"column": new, "telemetry": None}
     assert step("probe", {"column": old, "others": load}) == {"column": new, "background_load": load}
     plan = {"columns": [old], "charges": {}, "storage": {"disk": "ram", "reached": {"lun": 1}}}
+    plan["profile"] = "document"
     renamed = {"simulated_cpu_costs": {}, "storage": {"disk": "ram", "black_box": {"lun": 1}}}
-    assert step("plan", plan) == {"columns": [new], **renamed}
+    assert step("plan", plan) == {"columns": [new], "profile": "basic", **renamed}

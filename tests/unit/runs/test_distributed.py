@@ -165,8 +165,8 @@ class Script:
         last = list(self.last_lines)
         if self.rows:
             everybody = {**self.rows[0], "jobname": "All clients"}
-            document = {"fio version": "fio-3.33", "client_stats": [*self.rows, everybody]}
-            last += ["", json.dumps(document, indent=1)]
+            article = {"fio version": "fio-3.33", "client_stats": [*self.rows, everybody]}
+            last += ["", json.dumps(article, indent=1)]
         lines(self.folder, {"begin": "\n".join(self.lines), "end": "\n".join(last)})
         steps = ('[ "$1" = --version ] && exec echo fio-3.33', "cat begin", self.pause, "cat end", self.then)
         scripts(self.folder, {"fio": "\n".join((f"cd {self.folder}", *steps, ""))})

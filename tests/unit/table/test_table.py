@@ -19,7 +19,7 @@ from harness.model import Column, Io, LabKernel, Latency, Plan, Proof, Record, S
 from harness.model.errors import UsageError
 from harness.model.reread import Reread, Sign, Suspicion
 from harness.parse.references import load_reference
-from harness.results.columns import DOCUMENT_WORKLOADS
+from harness.results.columns import BASIC_WORKLOADS
 from harness.table import Metric, Options, RatioTo, TableFormat, build, notes, render
 from harness.table.options import Table, TableCell
 from tests import flat
@@ -55,7 +55,7 @@ def repeats(*values: float, **changes: Any) -> list[Record]:
 def matrix() -> list[Record]:
     """All forty cells, three repeats each; the value tells row and column: 10 x row + column."""
     found = []
-    for row, workload in enumerate(reversed(DOCUMENT_WORKLOADS)):
+    for row, workload in enumerate(reversed(BASIC_WORKLOADS)):
         for column, (link, ipsec) in reversed(list(enumerate(COLUMNS))):
             values = ((8 - row) * 10 + column + off for off in (0.0, -0.5, 0.25))
             place = {"workload": workload, "link": link, "protection": () if ipsec == "off" else (ipsec,)}
@@ -114,7 +114,7 @@ Testbed lab: run r1.
 Warning: 40 cells have fewer than 6 usable repeats, too few for a 95 % interval: try --confidence 5%."""
 
 
-def test_the_matrix_is_the_documents_fits_into_a_terminal_and_has_one_name_of_each_in_every_format() -> None:
+def test_the_matrix_is_the_articles_fits_into_a_terminal_and_has_one_name_of_each_in_every_format() -> None:
     text = render(build(matrix()))
     assert text == GOLDEN
     assert render(build(matrix()), width=110) == text
@@ -440,7 +440,7 @@ def kernel(version: str) -> dict[str, Any]:
 def test_the_notes_say_which_runs_profile_and_kernel_and_what_is_unfinished() -> None:
     plans = {"r1": plan(), "unrelated": plan("unrelated")}
     table = build(repeats(1.0, 2.0), plans=plans, environments={"r1": kernel("6.1.55 (a@b) #1 SMP")})
-    assert table.notes[1:3] == ("Testbed lab: run r1; profile document.", "Kernel: 6.1.55.")
+    assert table.notes[1:3] == ("Testbed lab: run r1; profile basic.", "Kernel: 6.1.55.")
     table = build([record()], plans={"r1": plan()})
     assert note_of(table.notes, "Run r1 is unfinished: 1 of 2 measurements")
     with pytest.raises(UsageError, match="no records"):
@@ -494,16 +494,16 @@ def test_the_proof_of_a_cell_adds_up_the_repeats_that_count() -> None:
     assert cells_of(build([record()]))[0]["proof"] is None
 
 
-REFERENCE = load_reference("document-003")
+REFERENCE = load_reference("iscsi-ipsec")
 
 
-def test_the_published_matrix_is_the_documents() -> None:
-    assert list(REFERENCE.rows) == list(DOCUMENT_WORKLOADS)
+def test_the_published_matrix_is_the_articles() -> None:
+    assert list(REFERENCE.rows) == list(BASIC_WORKLOADS)
     columns = [(column.link, column.ipsec) for column in REFERENCE.columns]
     assert columns == [(link, "off" if ipsec == "off" else "on") for link, ipsec in COLUMNS]
     assert REFERENCE.rows["seq-write-4k"] == (58.19, 60.51, 5.34, 13.15, 5.48)
     assert REFERENCE.rows["rand-read-256k"] == (26.68, 23.66, 3.21, 11.17, 4.63)
-    # The sums of the columns, added up from the document, catch a slip in any of the forty values.
+    # The sums of the columns, added up from the article, catch a slip in any of the forty values.
     sums = [round(sum(row[column] for row in REFERENCE.rows.values()), 2) for column in range(5)]
     assert sums == [252.24, 196.21, 28.69, 72.61, 29.73]
 
@@ -511,24 +511,24 @@ def test_the_published_matrix_is_the_documents() -> None:
 def test_the_reference_stands_in_columns_of_its_own_converts_to_mib_and_has_nothing_else() -> None:
     found = [record(100.0, workload="seq-read-256k"), record(workload="mine")]
     table = build(found, Options(reference=REFERENCE))
-    names = [f"document-003 {name}" for name in ("local", "wired", "wifi", "wired+on", "wifi+on")]
+    names = [f"iscsi-ipsec {name}" for name in ("local", "wired", "wifi", "wired+on", "wifi+on")]
     assert [column.label for column in table.columns] == ["wired", *names]
-    assert table.columns[4].heading == ("document 003:", "GigE", "", "IPsec")
+    assert table.columns[4].heading == ("the iSCSI article:", "GigE", "", "IPsec")
     text = render(table)
     assert re.search(r"seq-read-256k +100\.00 +75\.55 +28\.86 +3\.39 +15\.86 +4\.90\n", text)
     assert re.search(r"mine +10\.00( +—){5}\n", text)
-    document = json.loads(render(table, TableFormat.JSON))
-    assert (len(document["cells"]), document["reference"]["name"]) == (2, "document-003")
+    article = json.loads(render(table, TableFormat.JSON))
+    assert (len(article["cells"]), article["reference"]["name"]) == (2, "iscsi-ipsec")
     fourth = {"workload": "seq-read-256k", "name": "wired+on", "value": 15.86, "unit": "MB/s"}
-    assert document["reference"]["cells"][3] == fourth
+    assert article["reference"]["cells"][3] == fourth
     table = build([record()], Options(reference=REFERENCE, metric=Metric.MIB_S))
     published = table.cells[0][1]
     assert published is not None and published.value == pytest.approx(58.19e6 / 2**20)
-    with pytest.raises(UsageError, match="document 003 publishes MB/s and has no p99 latency"):
+    with pytest.raises(UsageError, match="the iSCSI article publishes MB/s and has no p99 latency"):
         build([record()], Options(reference=REFERENCE, metric=Metric.P99))
     with pytest.raises(UsageError, match="there is no reference") as refused:
-        load_reference("../document-003")
-    assert "document-003" in (refused.value.hint or "")
+        load_reference("../iscsi-ipsec")
+    assert "iscsi-ipsec" in (refused.value.hint or "")
 
 
 def hostile_table() -> Table:

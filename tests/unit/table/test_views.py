@@ -92,8 +92,17 @@ def test_packets_per_second_are_not_known_with_losses_and_both_kinds_of_socket_h
 def test_published_figures_stand_in_columns_of_their_view(
     number: int, figure: str, values: list[float]
 ) -> None:
-    published = references.load_path_reference(f"document-00{number}")
-    grid = build(View(references.view_of(f"document-00{number}") or "none"), [tcp(1e6)], published)
+    published = references.load_path_reference(
+        ("pppoe", "openflow", "packet-rate", "iscsi-ipsec", "switches")[number]
+    )
+    grid = build(
+        View(
+            references.view_of(("pppoe", "openflow", "packet-rate", "iscsi-ipsec", "switches")[number])
+            or "none"
+        ),
+        [tcp(1e6)],
+        published,
+    )
     keys = {field.key for field in grid.fields}
     assert all(row.values and row.values.keys() <= keys for row in published.row)
     assert [row.values[figure] for row in published.row if figure in row.values][: len(values)] == values

@@ -1,0 +1,1 @@
+"""What published articles asked and measured: the experiments again, the answers, and the page of both."""

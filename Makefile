@@ -20,14 +20,14 @@ help:
 	@echo 'make unit   all unit tests (two minutes)'
 	@echo 'make docs   install what is missing, build the docs as a site in site/'
 	@echo 'make release   build source, wheel, Debian package and container image in dist/, and try each as installed'
-	@echo 'make lab-kernel   install what it needs, build the lab'"'"'s own kernel (about 5 minutes, once)'
+	@echo 'make lab-kernel   install what it needs, build the lab'"'"'s custom kernel (about 5 minutes, once)'
 
 # The lab's kernel: Debian's with the ciphers of this processor, where they can be built for it; or where there is no
 # such package, the lab's own, in which they are.
 kernel: install
 	@if command -v linux.uml >/dev/null; then \
 	  sh tools/install-packages.sh packages-ciphers.txt; \
-	  $(VENV)/bin/harness kernel ciphers || echo "So the lab's IPsec is portable code, which the table says."; \
+	  $(VENV)/bin/harness kernel ciphers || echo "So the lab's IPsec is generic code, which the table says."; \
 	else \
 	  echo "No user-mode kernel is installed here: the lab takes one of its own, which is built now (about 5 minutes, once)."; \
 	  sh tools/install-packages.sh packages-kernel.txt; \

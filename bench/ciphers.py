@@ -3,9 +3,9 @@
 
     python bench/ciphers.py [--rounds 5] [--runtime 1s]
 
-Each run boots the lab's own kernel and measures reads of 256K and 4K, one and eight at a time, on a wired
+Each run boots the custom kernel and measures reads of 256K and 4K, one and eight at a time, on a wired
 link, shaped and unshaped: without protection, with AES-GCM (ESP), that with segmentation offload, and with
-ChaCha20-Poly1305 (WireGuard). Of each cell it prints the medians with portable ciphers and with the
+ChaCha20-Poly1305 (WireGuard). Of each cell it prints the medians with generic ciphers and with the
 processor's, and the ratio with its 95 % interval. The ratios without protection show the noise: there is
 nothing to encrypt.
 """
@@ -18,7 +18,7 @@ from bench.in_turns import Figures, argument_parser, in_turns, mb_s, print_table
 from harness.model import Ciphers
 
 WORDS = (
-    *("--lab-kernel", "own", "--link", "wired:unshaped", "--link", "wired", "--size", "32M"),
+    *("--lab-kernel", "custom", "--link", "wired:unshaped", "--link", "wired", "--size", "32M"),
     *("--protect", "off", "--protect", "aes128gcm16"),
     *("--protect", "aes128gcm16-gso", "--protect", "wireguard"),
     *("--profile", "READS", "--repeats", "1", "--no-probes"),
@@ -35,7 +35,7 @@ def main() -> int:
             sys.exit(f"expected {ciphers} ciphers, found {', '.join(map(str, others))}")
         return mb_s(made)
 
-    names = [Ciphers.PORTABLE.value, Ciphers.MACHINE.value]
+    names = [Ciphers.GENERIC.value, Ciphers.ACCELERATED.value]
     print_table(names, in_turns(names, options.rounds, measure))
     return 0
 

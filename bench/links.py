@@ -4,7 +4,7 @@ exact.
 
     python bench/links.py [--link wired --link wifi] [--rounds 3] [--runtime 1s]
 
-Each run boots the lab's own kernel and measures reads of 256K and 4K, one and eight at a time, without a
+Each run boots the custom kernel and measures reads of 256K and 4K, one and eight at a time, without a
 protection. Virtual time is measured once, because it repeats to the last digit; no disk and no processor
 takes any of it. So the ratio of `256k-depth8`, for which a link is always full, shows whether the emulation
 lets through what it should; the other ratios show what processors cost. Printed next to it is what a round
@@ -19,7 +19,7 @@ from bench.in_turns import Figures, argument_parser, mb_s, ratio, records, round
 from harness.analysis.stats import summarise
 
 WORDS = (
-    *("--lab-kernel", "own", "--protect", "off", "--profile", "READS"),
+    *("--lab-kernel", "custom", "--protect", "off", "--profile", "READS"),
     *("--size", "32M", "--repeats", "1"),
 )
 

@@ -110,13 +110,16 @@ SERIES = (
     ),
     Series(
         name="own",
-        words=("--lab-kernel=own",),
+        words=("--lab-kernel=custom",),
         protect=("off", "aes128gcm16", "wireguard"),
         links=(UNSHAPED, "wired"),
     ),
-    Series(name="own-portable", words=("--lab-kernel=own", "--cipher-driver=portable")),
+    Series(name="custom-generic", words=("--lab-kernel=custom", "--cipher-driver=generic")),
     Series(
-        name="own-nvme", words=("--lab-kernel=own",), transport="nvme-tcp", links=(UNSHAPED, "wired", "10g")
+        name="custom-nvme",
+        words=("--lab-kernel=custom",),
+        transport="nvme-tcp",
+        links=(UNSHAPED, "wired", "10g"),
     ),
     Series(
         name="trixie",
@@ -324,7 +327,7 @@ def _of_a_busy_core(known: CpuCosts, taken: float) -> CpuCosts:
 
 STORED: Mapping[str, Sequence[str]] = {
     "lab-debian": ("make-run",),
-    "lab-own": ("ladder", "ciphers", "emulation", "protections"),
+    "lab-custom": ("ladder", "ciphers", "emulation", "protections"),
 }
 """Stored runs of one kernel each, which the shipped lists are from as well."""
 
@@ -337,7 +340,7 @@ def held_out(name: str) -> Iterator[Cell]:
     jobs = {job.name: job for plan in whole.plans.values() for job in plan.jobs}
     for column in dict.fromkeys(record.column for record in whole.records):
         link = links.get(column.link)
-        if column.is_local or (name == "lab-own" and link is not None and link.radio is not None):
+        if column.is_local or (name == "lab-custom" and link is not None and link.radio is not None):
             continue  # simulated radios have no CPU costs either
         without = [record for record in whole.records if record.column != column]
         probes = [probe for probe in whole.probes if probe.column != column]

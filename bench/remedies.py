@@ -1,7 +1,7 @@
 """Does what `harness explain` foretells come true? Each forecast is read, its change made and measured.
 
     python bench/remedies.py                       # all of them, some 25 minutes on a quiet machine
-    python bench/remedies.py --only own-nvme-tcp   # one series alone
+    python bench/remedies.py --only custom-nvme-tcp   # one series alone
     python bench/remedies.py --results FOLDER      # keep the runs there; what is there is not run again
     python bench/remedies.py --store               # for docs/scores.md
 
@@ -87,7 +87,7 @@ SERIES = (
     ),
     Series(
         name="disk",
-        words=("--lab-kernel=own", "--protect=off", "--protect=aes128gcm16", f"--disk={DISK}"),
+        words=("--lab-kernel=custom", "--protect=off", "--protect=aes128gcm16", f"--disk={DISK}"),
         links=("wired",),
         workloads=(
             "rand-read-4k-depth1",
@@ -115,7 +115,7 @@ SERIES = (
     *(
         Series(
             name=f"{name}-{transport}",
-            words=("--lab-kernel=own", f"--transport={transport}")
+            words=("--lab-kernel=custom", f"--transport={transport}")
             + tuple(f"--protect={each}" for each in ("off", "aes128gcm16", "wireguard")),
             links=links,
             workloads=workloads,

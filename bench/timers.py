@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What an emulated link costs with timers of the machine and with the lab's own (interrupts.c), in turns.
 
-    python bench/timers.py [--kernel own] [--rounds 5] [--runtime 1s]
+    python bench/timers.py [--kernel custom] [--rounds 5] [--runtime 1s]
 
 Each run boots the lab and measures reads of 256K and 4K, one and eight at a time, over gigabit Ethernet and
 over an unshaped link, without IPsec and with AES-GCM; iperf3 measures the link's goodput. Printed

@@ -36,7 +36,7 @@ WORKLOADS = ("seq-read-256k", "rand-read-256k", "seq-read-4k", "rand-read-4k")
 WAYS = ("--link=local", "--link=wired", "--link=wifi", "--link=10g", "--protect=off", "--protect=aes128gcm16")
 WORDS = {
     VIRTUAL: ("--virtual-time", "--repeats=1"),
-    REAL: ("--lab-kernel=own", "--repeats=4"),
+    REAL: ("--lab-kernel=custom", "--repeats=4"),
 }
 WITHOUT_DISK = {VIRTUAL: ("--disk=ram",), REAL: ()}
 WITHIN = {VIRTUAL: 0.05, REAL: 0.15}

@@ -2,7 +2,7 @@
 
     python bench/what_if.py                      # real changes between stored runs (docs/figures)
     python bench/what_if.py --blind FOLDER       # and between the series of bench/predictions.py
-    python bench/what_if.py --virtual FOLDER     # and in virtual time by the CPU costs of lab-own
+    python bench/what_if.py --virtual FOLDER     # and in virtual time by the CPU costs of lab-custom
     python bench/what_if.py --changes            # also a line for each change
     python bench/what_if.py --virtual FOLDER --store     # for docs/scores.md
 
@@ -58,9 +58,9 @@ WITHIN = 3.0
 
 STORED: Mapping[str, Sequence[str]] = {
     "debian": ("make-run",),
-    "debian-portable": ("portable",),
-    "own": ("ladder", "ciphers", "emulation", "protections"),
-    "own-portable": ("ciphers-portable",),
+    "debian-generic": ("generic",),
+    "custom": ("ladder", "ciphers", "emulation", "protections"),
+    "custom-generic": ("ciphers-generic",),
 }
 """Runs of docs/figures in real time, by kernel and cipher driver."""
 
@@ -71,7 +71,7 @@ DRIVER, KERNEL, LINK, TRANSPORT, PROTECTION, DEPTH, COST = (
 
 STORED_RUNS, BLIND, VIRTUAL = "stored", "blind", "virtual"
 
-LIST = "lab-own"
+LIST = "lab-custom"
 FASTER = ("cipher=2x", "ESP=2x", "iscsi=2x", "block layer=2x", "emulated link=2x")
 """CPU costs that are changed in virtual time."""
 
@@ -103,7 +103,10 @@ class Pool:
         self, name: str, folders: Sequence[Path], costs: Path | None = None, faster: str = ""
     ) -> None:
         self.name, self._costs, self.faster = name, costs, faster
-        self.kernel, self.driver = name.split("-")[0], "portable" if name.endswith("portable") else "machine"
+        self.kernel, self.driver = (
+            name.split("-")[0],
+            "generic" if name.endswith("generic") else "accelerated",
+        )
         self.whole = Measured.read(folders)
         self.plan: Plan = demand.joined([*self.whole.plans.values()])
         jobs = {job.name: job for job in self.plan.jobs}
@@ -147,7 +150,7 @@ def _speed(link: LinkProfile | None) -> tuple[float, float]:
 def kind_of(before: Pool, a: Cell, after: Pool, b: Cell) -> str:
     """The one thing by which two cells differ, "" if it is none or several.
 
-    The rule was fixed before any result was looked at: portable to the machine's ciphers, Debian's to the own
+    The rule was fixed before any result was looked at: generic to accelerated ciphers, Debian's to the custom
     kernel, a link to the next faster one, iSCSI to NVMe/TCP, a protection to none, fewer to more in flight.
     Links, protections and depths are of the same runs.
     """
@@ -174,8 +177,8 @@ def kind_of(before: Pool, a: Cell, after: Pool, b: Cell) -> str:
     if kind in (LINK, PROTECTION, DEPTH) and (before is not after or before.faster):
         return ""
     is_so = {
-        DRIVER: before.driver == "portable",
-        KERNEL: (before.kernel, after.kernel) == ("debian", "own"),
+        DRIVER: before.driver == "generic",
+        KERNEL: (before.kernel, after.kernel) == ("debian", "custom"),
         LINK: b.column.link == _next_faster(before, a),
         TRANSPORT: (a.column.transport, b.column.transport) == ("iscsi", "nvme-tcp"),
         PROTECTION: not b.column.protection,

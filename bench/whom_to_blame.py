@@ -273,7 +273,7 @@ ONE_END = (
             limit=Limit.CPU,
             links=LAN,
             workloads=(*RANDOM, *SEQUENTIAL),
-            words=(*REAL, "--kernels=per-host", "--lab-kernel=own", "--ipsec=off", "--retries=0"),
+            words=(*REAL, "--kernels=per-host", "--lab-kernel=custom", "--ipsec=off", "--retries=0"),
             target_part=part / 100,
         )
         for part in (10, 25)

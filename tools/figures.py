@@ -76,18 +76,18 @@ _4K = ("--workload", "rand-read-4k")
 _256K = ("--workload", "seq-read-256k")
 
 RUNS: Mapping[str, tuple[str, ...]] = {
-    # What `make run` does on a machine where the lab's own kernel is not built.
+    # What `make run` does on a machine where the custom kernel is not built.
     "make-run": ("run", "--lab-kernel", "debian"),
-    "portable": (
-        *("run", "--lab-kernel", "debian", "--cipher-driver", "portable"),
+    "generic": (
+        *("run", "--lab-kernel", "debian", "--cipher-driver", "generic"),
         *("--link", "wired", "--ipsec", "both", *_256K),
     ),
-    "protections": ("run", "--lab-kernel", "own", *_PROTECTIONS, "--repeats", "2"),
-    "ciphers": ("run", "--lab-kernel", "own", *_CIPHERS),
-    "ciphers-portable": ("run", "--lab-kernel", "own", *_CIPHERS, "--cipher-driver", "portable"),
-    "ladder": ("run", "--lab-kernel", "own", *_BASELINES, *_256K, *_4K),
+    "protections": ("run", "--lab-kernel", "custom", *_PROTECTIONS, "--repeats", "2"),
+    "ciphers": ("run", "--lab-kernel", "custom", *_CIPHERS),
+    "ciphers-generic": ("run", "--lab-kernel", "custom", *_CIPHERS, "--cipher-driver", "generic"),
+    "ladder": ("run", "--lab-kernel", "custom", *_BASELINES, *_256K, *_4K),
     "emulation": (
-        *("run", "--lab-kernel", "own", "--link", "wired", "--link", "10g", "--link", "wifi"),
+        *("run", "--lab-kernel", "custom", "--link", "wired", "--link", "10g", "--link", "wifi"),
         *("--link", "wired:unshaped", "--ipsec", "off", *_4K),
     ),
     "pppoe": ("probe", "--profile", "pppoe"),
@@ -115,7 +115,7 @@ RUNS: Mapping[str, tuple[str, ...]] = {
         *("--ipsec", "off", *_4K, *(word for link in _HOPS for word in ("--link", link))),
     ),
     "sweep-virtual": (
-        *("sweep", "--lab-kernel", "own", "--virtual-time"),
+        *("sweep", "--lab-kernel", "custom", "--virtual-time"),
         *("--over", "depth=1..64", "--over", "block=4K..1M"),
         *("--link", "wired", "--link", "wired:rtt=5ms", "--protect", "off", "--protect", "aes128gcm16"),
     ),

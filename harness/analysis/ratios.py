@@ -71,7 +71,7 @@ class Judgement(enum.StrEnum):
 
     FASTER = "faster"
     SLOWER = "slower"
-    NO_DIFFERENCE = "no difference shown"
+    EQUIVALENT = "equivalent"
     INCONCLUSIVE = "inconclusive"
 
 
@@ -163,7 +163,7 @@ def _verdict(ratio: Ratio, p: float, margin: float, higher_is_better: bool) -> J
         return Judgement.FASTER if (ratio.ratio > 1) == higher_is_better else Judgement.SLOWER
     if ratio.low is None or ratio.high is None or ratio.low < 1 - margin or ratio.high > 1 / (1 - margin):
         return Judgement.INCONCLUSIVE
-    return Judgement.NO_DIFFERENCE
+    return Judgement.EQUIVALENT
 
 
 def _of_few(a: Sequence[float], b: Sequence[float], *, is_tail: bool) -> Ratio:

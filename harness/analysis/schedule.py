@@ -1,8 +1,8 @@
-"""Which cell is measured next. Each repeat is a shuffled block of the cells that need another repeat.
+"""Which cell is measured next. Each repeat is a shuffled round of the cells that need another repeat.
 
 A plan with a stopping rule repeats each cell until the interval of its median is narrow enough, so the number
 of cells is known only at the end. The records decide everything, and a resumed run has them too. Disturbed
-cells are measured again at the end of their block, a limited number of times.
+cells are measured again at the end of their round, a limited number of times.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Place = tuple[Column, str]
 
 
 def order_of_cells(plan: Plan) -> list[Cell]:
-    """All cells that a plan may measure, in their order: a repeat is a shuffled block."""
+    """All cells that a plan may measure, in their order: a repeat is a shuffled round."""
     cells: list[Cell] = []
     most = plan.repeats if plan.stop is None else plan.stop.max_repeats
     for repeat in range(1, most + 1):
-        block = [Cell(*place, repeat) for place in plan.places]
+        one_round = [Cell(*place, repeat) for place in plan.places]
         # Not for secrecy: a stored seed must give the same order again.
-        random.Random(f"{plan.seed}/{repeat}").shuffle(block)  # noqa: S311
-        cells += block
+        random.Random(f"{plan.seed}/{repeat}").shuffle(one_round)  # noqa: S311
+        cells += one_round
     return cells
 
 
@@ -49,7 +49,7 @@ class Schedule:
         self._in_vain: Counter[Place] = Counter()
         self._spent_ns = 0
         self._retries = plan.retries
-        """How often in a block; 0 once it is clear that other programs do not calm down."""
+        """How often in a round; 0 once it is clear that other programs do not calm down."""
         for record in records:
             self.take(record)
         # What failed before is tried again, and so is what was disturbed.
@@ -86,18 +86,18 @@ class Schedule:
         self._retries = 0
 
     def __iter__(self) -> Iterator[tuple[int, Cell]]:
-        block = len(self.measured)
+        size = len(self.measured)
         while self._position < len(self._order):
             place = self._position
             self._position += 1
             if self._wants(self._order[place]):
                 self._handed_out += 1
                 yield place, self._order[place]
-            if self._position % block == 0:
-                yield from self._again(range(self._position - block, self._position))
+            if self._position % size == 0:
+                yield from self._again(range(self._position - size, self._position))
 
     def _again(self, places: Sequence[int]) -> Iterator[tuple[int, Cell]]:
-        """The disturbed cells of a block."""
+        """The disturbed cells of a round."""
         for attempt in range(self.plan.retries):
             for place in places:
                 if self.is_again(self._order[place]) and attempt < self._retries and not self._time_is_up:

@@ -123,7 +123,7 @@ class Difference(enum.StrEnum):
     """What ratios say about whether two things differ."""
 
     SHOWN = "shown"
-    NONE = "no difference shown"
+    EQUIVALENT = "equivalent"
     INCONCLUSIVE = "inconclusive"
 
 
@@ -147,8 +147,8 @@ def ratio_interval(ratios: Sequence[float]) -> tuple[float, float] | None:
 def difference(interval: tuple[float, float] | None, margin: float = MARGIN) -> Difference | None:
     """Whether the 95 % interval of ratios contains 1; None where there is no interval.
 
-    If it does: ``NONE`` if the whole interval is within ``margin`` of 1, else ``INCONCLUSIVE``: a difference
-    that matters is neither shown nor ruled out.
+    If it does: ``EQUIVALENT`` if the whole interval is within ``margin`` of 1, else ``INCONCLUSIVE``: a
+    difference that matters is neither shown nor ruled out.
     """
     if interval is None:
         return None
@@ -156,7 +156,7 @@ def difference(interval: tuple[float, float] | None, margin: float = MARGIN) -> 
     if not low <= 1 <= high:
         return Difference.SHOWN
     within = 1 / (1 + margin) <= low and high <= 1 + margin
-    return Difference.NONE if within else Difference.INCONCLUSIVE
+    return Difference.EQUIVALENT if within else Difference.INCONCLUSIVE
 
 
 def trimmed(values: Sequence[float]) -> tuple[float, float, int]:

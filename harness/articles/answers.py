@@ -259,7 +259,7 @@ def _parts(rows: Mapping[str, tuple[float, ...]]) -> dict[str, float]:
 
 
 def _of_cells(ask: LinkChange, table: Table | None, *, is_virtual: bool) -> Figures:
-    """The figures of the columns of one clock. Their ratio is the table's, within blocks."""
+    """The figures of the columns of one clock. Their ratio is the table's, within rounds."""
     columns = [
         n
         for n, column in enumerate(table.columns if table is not None else ())

@@ -135,7 +135,7 @@ COMMANDS = {name: place for commands in HEADINGS.values() for name, place in com
 
 GROUPS = {
     "lab": "Keep a lab up, or run a command in its kernel.",
-    "kernel": "Build the lab's own kernel, or ciphers for Debian's.",
+    "kernel": "Build the custom kernel, or ciphers for Debian's.",
     "parse": "Print the output of fio, ping, iperf or hping3 as JSON.",
 }
 """The same of those that are several commands."""
@@ -163,8 +163,8 @@ harness plot roofline results/RUN -o roofline.svg""",
     "cpu-cost": """harness cpu-cost -o lab.toml
 harness cpu-cost ssh://server             (single operations, without root)
 harness cpu-cost monday.toml tuesday.toml (compare two)""",
-    "predict": """harness predict --machine lab-debian --link wired:rtt=2ms --protect both
-harness predict --machine server.toml --initiator-machine laptop.toml""",
+    "predict": """harness predict --cpu-costs lab-debian --link wired:rtt=2ms --protect both
+harness predict --cpu-costs server.toml --initiator-cpu-costs laptop.toml""",
     "reproduce": """harness reproduce --run
 harness reproduce --run --quick --article pppoe
 harness reproduce results/articles -o articles.html""",

@@ -162,8 +162,8 @@ def tell_start(made: Plan, folder: RunFolder, what: str) -> None:
 
 
 def _setting(made: Plan) -> str:
-    """Where a run is; and of portable ciphers why, if nobody asked for them."""
-    lacking = kernel.lacking_instructions() if made.setting.has_portable else ()
+    """Where a run is; and of generic ciphers why, if nobody asked for them."""
+    lacking = kernel.lacking_instructions() if made.setting.has_generic else ()
     return made.setting.name + (f" (this processor lacks {', '.join(lacking)})" if lacking else "")
 
 

@@ -41,7 +41,7 @@ USUAL = "debian, or own where that is not installed"
 KERNEL = typer.Option(
     "--kernel",
     metavar="KERNEL",
-    help="debian, or own (harness kernel build).",
+    help="debian, or custom (harness kernel build).",
     show_default=USUAL,
 )
 MEMORY = typer.Option(metavar="MIB", min=1, max=64 << 10, help="Memory for storage, in MiB.")
@@ -201,7 +201,7 @@ def build_kernel(
         bool, typer.Option("--simulated-cpu-costs", help="Build the kernel that run --cpu-costs needs.")
     ] = False,
 ) -> None:
-    """Build the lab's own kernel, unless it is there already.
+    """Build the custom kernel, unless it is there already.
 
     The source is Debian's, or kernel.org's where Debian's is not installed. The kernel stays in
     ~/.cache/harness/kernel (or in $XDG_CACHE_HOME), under a key made of all build inputs.
@@ -224,7 +224,7 @@ def build_kernel(
 def build_ciphers() -> None:
     """Build AES-NI and other ciphers for Debian's user-mode kernel.
 
-    Without them the lab encrypts with portable code on that kernel. It takes a minute, once. apt fetches the
+    Without them the lab encrypts with generic code on that kernel. It takes a minute, once. apt fetches the
     kernel's source; the modules stay in ~/.cache/harness/kernel/ciphers.
     """
     with bar("checking what the build needs", err()) as report:
@@ -269,11 +269,11 @@ def lab_exec(
     if kernel_name in set(LabKernel):
         chosen = persistent.kernel_of(LabKernel(kernel_name))
     else:
-        chosen = kernel.own_kernel(kernel.named(kernel_name).built.key)
+        chosen = kernel.custom_kernel(kernel.named(kernel_name).built.key)
     if virtual_time:
         if kernel_name == LabKernel.DEBIAN:
             raise UsageError(
-                "expected the lab's own kernel for virtual time, found Debian's", hint="add --kernel own"
+                "expected the custom kernel for virtual time, found Debian's", hint="add --kernel custom"
             )
         chosen = dataclasses.replace(chosen, options=(*chosen.options, *kernel.VIRTUAL_TIME))
     with holding("harness lab exec") as state:

@@ -31,7 +31,7 @@ OPTIONS = (
 @options.taking(RunRequest, only=OPTIONS)
 def predict_command(
     *,
-    machine: Annotated[
+    cpu_costs: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
@@ -39,7 +39,7 @@ def predict_command(
             show_default=False,
         ),
     ] = None,
-    initiator_machine: Annotated[
+    initiator_cpu_costs: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="CPU costs of the initiator, if they differ.", show_default=False),
     ] = None,
@@ -59,14 +59,14 @@ def predict_command(
         known = scored.load()
         sys.stdout.write((as_json(known) if shape is TextFormat.JSON else scored.text(known)) + "\n")
         return
-    if machine is None:
+    if cpu_costs is None:
         raise UsageError(
             "expected CPU costs to predict from, found none",
-            hint="add --machine FILE; harness cpu-cost makes one",
+            hint="add --cpu-costs FILE; harness cpu-cost makes one",
         )
     ends = Ends(
-        target=load_cpu_costs(machine),
-        initiator=load_cpu_costs(initiator_machine) if initiator_machine else None,
+        target=load_cpu_costs(cpu_costs),
+        initiator=load_cpu_costs(initiator_cpu_costs) if initiator_cpu_costs else None,
     )
     columns, jobs, notes = network_paths(RunRequest(**options.given(typed)))
     found = predicted.predict(ends, columns, jobs)

@@ -106,7 +106,7 @@ def _measure(folder: Path, names: list[str], *, quick: bool) -> tuple[dict[str, 
     prepare_results(folder)
     no_virtual_time = ""
     try:
-        kernel.own_kernel()
+        kernel.custom_kernel()
     except RequirementError as error:
         no_virtual_time = str(error)
     reasons, failed = {}, False

@@ -113,12 +113,12 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PrintedPrediction(msgspec.Struct, frozen=True, kw_only=True):
-    """A predicted matrix: ``predicted`` is always true. ``machine`` and ``initiator_machine`` are names of
-    CPU cost files, ``outside`` says which parts were never validated (``harness predict --score``), and
+    """A predicted matrix: ``predicted`` is always true. ``target_cpu_costs`` and ``initiator_cpu_costs`` are
+    names of CPU cost files, ``outside`` says which parts were never validated (``harness predict --score``), and
     which CPU costs come from a busy machine."""
 
-    machine: str
-    initiator_machine: str
+    target_cpu_costs: str
+    initiator_cpu_costs: str
     predicted: bool = True
     outside: tuple[str, ...] = ()
     cells: tuple[Predicted, ...] = ()
@@ -438,8 +438,8 @@ def doubts(ends: Ends) -> list[str]:
 def document(ends: Ends, found: Sequence[Predicted], outside: Sequence[str]) -> PrintedPrediction:
     """What ``harness predict --format json`` prints."""
     return PrintedPrediction(
-        machine=ends.target.name,
-        initiator_machine=(ends.initiator or ends.target).name,
+        target_cpu_costs=ends.target.name,
+        initiator_cpu_costs=(ends.initiator or ends.target).name,
         outside=tuple(outside),
         cells=tuple(found),
     )

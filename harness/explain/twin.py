@@ -85,7 +85,7 @@ def plan_of(plan: Plan, evidence: Sequence[Evidence]) -> Plan | None:
     return msgspec.structs.replace(
         plan,
         setting=Setting(
-            testbed=TestbedKind.LAB, clock=Clock.VIRTUAL, lab_kernel=LabKernel.OWN, disk=disk.name
+            testbed=TestbedKind.LAB, clock=Clock.VIRTUAL, lab_kernel=LabKernel.CUSTOM, disk=disk.name
         ),
         columns=columns,
         repeats=1,

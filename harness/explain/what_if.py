@@ -112,12 +112,12 @@ class Worth(msgspec.Struct, frozen=True, kw_only=True):
 class PrintedWhatIf(msgspec.Struct, frozen=True, kw_only=True):
     """Predicted effect of changes: ``predicted`` is always true.
 
-    ``machine`` and ``initiator_machine`` are names of CPU cost files, or the run that they are from.
-    ``parts`` are sorted by gain, without those that no cell has. ``outside`` says what makes it doubtful.
+    ``target_cpu_costs`` and ``initiator_cpu_costs`` are names of CPU cost files, or the run that they
+    are from. ``parts`` are sorted by gain, without those that no cell has. ``outside`` says what makes it doubtful.
     """
 
-    machine: str
-    initiator_machine: str
+    target_cpu_costs: str
+    initiator_cpu_costs: str
     predicted: bool = True
     outside: tuple[str, ...] = ()
     parts: tuple[Worth, ...] = ()
@@ -412,8 +412,8 @@ def worked_out(
             )
         )
     return PrintedWhatIf(
-        machine=ends.target.name,
-        initiator_machine=(ends.initiator or ends.target).name,
+        target_cpu_costs=ends.target.name,
+        initiator_cpu_costs=(ends.initiator or ends.target).name,
         parts=tuple(sorted(itertools.starmap(_worth, worth.items()), key=lambda each: -each.gain)),
         cells=tuple(cells),
     )
@@ -433,7 +433,7 @@ def sentence(found: PrintedWhatIf) -> str:
     """What stands above the lines of a run."""
     return (
         f"{PREDICTED}, not measured: measured MB/s scaled by the predicted speed-up, up to the "
-        f"link's goodput; CPU costs of {found.machine}"
+        f"link's goodput; CPU costs of {found.target_cpu_costs}"
     )
 
 

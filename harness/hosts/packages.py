@@ -19,7 +19,7 @@ from harness.parse.profiles import data_folder
 
 ALL = "packages.txt"
 KERNEL = "packages-kernel.txt"
-"""The packages for building and using the lab's own kernel."""
+"""The packages for building and using the custom kernel."""
 
 PATHS = "packages-paths.txt"
 """The packages for links with some kinds of hops; each package's text begins with the kind."""
@@ -186,7 +186,7 @@ def command(system: LinuxDistribution | None, packages: Sequence[Package], *, is
     return ", and ".join(parts)
 
 
-def lacking(absent: Iterable[Package], what: str = "the lab's own kernel") -> RequirementError:
+def lacking(absent: Iterable[Package], what: str = "the custom kernel") -> RequirementError:
     """The error that names all packages that ``what`` needs, and the command that installs them."""
     absent = list(absent)
     return RequirementError(

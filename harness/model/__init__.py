@@ -165,7 +165,7 @@ class LabKernel(enum.StrEnum):
     ``testbeds.lab.kernels``."""
 
     DEBIAN = "debian"
-    OWN = "own"
+    CUSTOM = "custom"
 
 
 KERNEL_KEY = re.compile("[0-9a-f]{12}")
@@ -189,10 +189,10 @@ class OtherKernel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ciphers(enum.StrEnum):
-    """The lab's own kernel encrypts with the processor's instructions, or by portable code in C."""
+    """The custom kernel encrypts with the processor's instructions, or by generic code in C."""
 
-    MACHINE = "machine"
-    PORTABLE = "portable"
+    ACCELERATED = "accelerated"
+    GENERIC = "generic"
 
 
 CIPHERS_CLOSED_SINCE = (6, 16)
@@ -215,7 +215,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """Where and on what something was measured. Figures of different settings never share a column.
 
     ``source`` is the measuring tool. ``lab_kernel`` and ``ciphers`` are None outside the lab; ``ciphers``
-    also in records of older versions, when Debian's kernel had only portable ones. ``other_kernel`` is the
+    also in records of older versions, when Debian's kernel had only generic ones. ``other_kernel`` is the
     lab kernel that the user named, None for the default one. ``disk`` is the name of the modelled disk below
     the target, "" if there is none. ``predicted_from`` is the CPU cost file that gives processor work its
     virtual time ("": such work takes no time): nothing of it was measured.
@@ -246,14 +246,14 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         return f"predicted from {self.predicted_from}" if self.predicted_from else str(self.clock)
 
     @property
-    def is_own(self) -> bool:
+    def is_custom(self) -> bool:
         """Whether the lab booted its own kernel."""
-        return self.lab_kernel is LabKernel.OWN
+        return self.lab_kernel is LabKernel.CUSTOM
 
     @property
-    def has_portable(self) -> bool:
+    def has_generic(self) -> bool:
         """Whether the processor's instructions for ciphers were not used, although there are some."""
-        return self.ciphers is Ciphers.PORTABLE
+        return self.ciphers is Ciphers.GENERIC
 
     @property
     def release(self) -> str:
@@ -264,7 +264,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     def kernel(self) -> str:
         """``own`` for the lab's own, with the release of one that was named; empty for Debian's or the
         machine's."""
-        return f"{LabKernel.OWN} {self.release}".strip() if self.is_own else ""
+        return f"{LabKernel.CUSTOM} {self.release}".strip() if self.is_custom else ""
 
     @property
     def is_plain(self) -> bool:
@@ -276,14 +276,14 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         """The same without details that distinguish no columns: the usual ciphers, and a kernel's commit,
         which its key covers."""
         other = self.other_kernel and msgspec.structs.replace(self.other_kernel, commit="")
-        ciphers = self.ciphers if self.has_portable else None
+        ciphers = self.ciphers if self.has_generic else None
         return msgspec.structs.replace(self, other_kernel=other, ciphers=ciphers)
 
     @property
     def _place(self) -> tuple[str, ...]:
         return (
             *(self.source, self.testbed, self.clock, self.kernel, self.disk),
-            *(str(self.has_portable), self.predicted_from),
+            *(str(self.has_generic), self.predicted_from),
         )
 
     def __lt__(self, other: Setting) -> bool:
@@ -292,16 +292,16 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """For people: ``lab, own kernel, real SSD``."""
+        """For people: ``lab, custom kernel, real SSD``."""
         if not self.is_harness:
             return f"{self.source} output"
         words = [str(self.testbed)]
         # In virtual time it is the lab's own anyway, but not always the same one.
-        is_reported = self.is_own and (self.release or not self.is_virtual) and not self.predicted_from
-        words += [f"own kernel {self.release}".strip()] if is_reported else []
+        is_reported = self.is_custom and (self.release or not self.is_virtual) and not self.predicted_from
+        words += [f"custom kernel {self.release}".strip()] if is_reported else []
         words += [self.time if self.predicted_from else f"{self.time} time"] if self.is_virtual else []
         words += [self.disk] if self.disk else []
-        words += [f"{self.ciphers} ciphers"] if self.has_portable else []
+        words += [f"{self.ciphers} ciphers"] if self.has_generic else []
         return ", ".join(words)
 
 
@@ -885,7 +885,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 SimulatedCpuCosts = tuple[Annotated[int, msgspec.Meta(ge=0, lt=2**32)], ...]
-"""What the lab's own kernel takes for its operations, in ps and in the order of ``charge.patch``."""
+"""What the custom kernel takes for its operations, in ps and in the order of ``charge.patch``."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -1002,8 +1002,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return any(link.ip == IPV6 for link in self.links.values())
 
     def has_radio(self, link: LinkProfile | None) -> bool:
-        """Whether a link is 802.11 over simulated radios: only the lab's own kernel has them."""
-        return link is not None and link.radio is not None and self.setting.is_own
+        """Whether a link is 802.11 over simulated radios: only the custom kernel has them."""
+        return link is not None and link.radio is not None and self.setting.is_custom
 
 
 COMPLETION: Final = "clat"

@@ -3,7 +3,7 @@
 mac80211_hwsim hands frames from radio to radio. Everything above the radio is the kernel's own: beacons,
 scanning, authentication, association, the four-way handshake, CCMP on every frame, acknowledgements to
 nl80211. It does not model airtime: a frame takes no time, at whatever rate. So the link profile says how much
-airtime there is, and ``share_airtime`` makes both directions wait for it. It needs the lab's own kernel.
+airtime there is, and ``share_airtime`` makes both directions wait for it. It needs the custom kernel.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Radios(msgspec.Struct, frozen=True):
         if done.status != 0:
             raise DeviceRefused(
                 f"the simulated radios of {MODULE} could not be made: {done.stderr.strip()}",
-                hint="real WiFi needs the lab's own kernel: make lab-kernel",
+                hint="real WiFi needs the custom kernel: make lab-kernel",
             )
         # Access points may not use 5 GHz until the country is known.
         host.run(["iw", "reg", "set", REGULATORY_DOMAIN])

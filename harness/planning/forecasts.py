@@ -111,7 +111,7 @@ def _deeper(job: Job, step: ChangeStep) -> Job | None:
 
 def _faster_link(plan: Plan, link: LinkProfile, step: ChangeStep) -> LinkProfile | None:
     """None for a real interface, and for radios, whose rate is their standard's."""
-    if link.rate_bit_s is None or link.interface or (link.radio and plan.setting.is_own):
+    if link.rate_bit_s is None or link.interface or (link.radio and plan.setting.is_custom):
         return None
     faster = modifiers.modify(link, link.name, [f"rate={round(step.value * link.rate_bit_s)}"], load_link)
     return msgspec.structs.replace(faster, base="")

@@ -129,8 +129,8 @@ def make_plan(request: RunRequest) -> Plan:
     texts = _texts(jobs, backing.size_bytes, runtime_s)
     columns, links, proposals = there.pre_existing(columns_of(request, capabilities, machines), notes)
     lab_kernel = _lab_kernel(request, capabilities, links, disk, columns)
-    other_kernel = _other_kernel(request) if lab_kernel is LabKernel.OWN else None
-    if lab_kernel is LabKernel.OWN and any(link.radio for link in links.values()):
+    other_kernel = _other_kernel(request) if lab_kernel is LabKernel.CUSTOM else None
+    if lab_kernel is LabKernel.CUSTOM and any(link.radio for link in links.values()):
         release = other_kernel.release if other_kernel else None
         if request.kernels is not Kernels.PER_HOST and kernel.has_radios(release):
             columns, links = _on_the_air(columns, links, request.wifi_security)
@@ -319,7 +319,7 @@ def _lab_kernel(
 ) -> LabKernel | None:
     """The kernel that the lab boots; None outside the lab, unless one is asked for, which ``rules`` refuses.
 
-    RequirementError if the options need the lab's own kernel and it has not been built.
+    RequirementError if the options need the custom kernel and it has not been built.
     """
     is_auto = request.lab_kernel == testbed.AUTO
     if not capabilities.boots_kernels and is_auto:
@@ -328,23 +328,23 @@ def _lab_kernel(
         return LabKernel.DEBIAN
     if not is_auto or request.virtual_time or disk is not None:
         if capabilities.boots_kernels and _other_kernel(request) is None:
-            kernel.own_kernel()
-        return LabKernel.OWN
+            kernel.custom_kernel()
+        return LabKernel.CUSTOM
     # Debian's has no 802.11, and not all that columns take: there radios are emulated, and such columns are
     # skipped. Kernels per host share no air.
     has_radio = any(link.radio is not None for link in links.values())
     wants_own = (has_radio and request.kernels is not Kernels.PER_HOST) or any(
-        kinds.needs_own_kernel(column) or transports.needs_own_kernel(column) for column in columns
+        kinds.needs_custom_kernel(column) or transports.needs_custom_kernel(column) for column in columns
     )
     if wants_own:
         with contextlib.suppress(RequirementError):
-            kernel.own_kernel()
-            return LabKernel.OWN
+            kernel.custom_kernel()
+            return LabKernel.CUSTOM
     return kernel.usual()
 
 
 def _other_kernel(request: RunRequest) -> OtherKernel | None:
-    """The one of the lab's own kernels that was named, or the one with CPU costs; None for the default
+    """The one of the lab's custom kernels that was named, or the one with CPU costs; None for the default
     one."""
     is_named = request.lab_kernel not in (testbed.AUTO, *LabKernel)
     if not is_named and request.cpu_costs is None:
@@ -354,12 +354,12 @@ def _other_kernel(request: RunRequest) -> OtherKernel | None:
 
 
 def _ciphers(request: RunRequest, capabilities: Capabilities, lab_kernel: LabKernel | None) -> Ciphers | None:
-    """What the lab's kernel encrypts with: portable code, too, if the processor lacks an instruction, or if
+    """What the lab's kernel encrypts with: generic code, too, if the processor lacks an instruction, or if
     nobody has built the processor's ciphers for Debian's kernel."""
     if not capabilities.boots_kernels:
-        return Ciphers.PORTABLE if request.cipher_driver is Ciphers.PORTABLE else None
+        return Ciphers.GENERIC if request.cipher_driver is Ciphers.GENERIC else None
     if kernel.lacking_instructions() or (lab_kernel is LabKernel.DEBIAN and ciphers.cached() is None):
-        return Ciphers.PORTABLE
+        return Ciphers.GENERIC
     return request.cipher_driver
 
 

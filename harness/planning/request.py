@@ -152,9 +152,7 @@ class PathRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = AUTO
     kernels: Annotated[Kernels, lab(metavar="KIND", help="one (for all hosts), or per-host.")] = Kernels.ONE
     virtual_time: Annotated[bool, lab(help="Simulated clock, no CPU time; custom kernel.")] = False
-    lab_kernel: Annotated[
-        Typed, lab(metavar="KERNEL", help="auto, debian, own (custom), or a build's key.")
-    ] = AUTO
+    lab_kernel: Annotated[Typed, lab(metavar="KERNEL", help="auto, debian, custom, or a build's key.")] = AUTO
     target: Annotated[
         Typed | None,
         machines(
@@ -340,9 +338,9 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
             default=f"virtual: {DEFAULT_VIRTUAL_DISK}",
         ),
     ] = None
-    cipher_driver: Annotated[
-        Ciphers, lab(metavar="KIND", help="machine (AES-NI and the like), portable.")
-    ] = Ciphers.MACHINE
+    cipher_driver: Annotated[Ciphers, lab(metavar="KIND", help="accelerated (AES-NI), generic.")] = (
+        Ciphers.ACCELERATED
+    )
     iscsi: Annotated[
         tuple[Typed, ...], settings(metavar="NAME=VALUE", help="Session parameter: MaxBurstLength=64K.")
     ] = ()

@@ -1,4 +1,4 @@
-"""Virtual time with simulated CPU costs: turns a CPU cost file into the time that the lab's own kernel
+"""Virtual time with simulated CPU costs: turns a CPU cost file into the time that the custom kernel
 charges for each operation.
 
 Figures of such a run are predicted. ``explain.predicted`` says the same in closed form, from the same CPU
@@ -38,7 +38,7 @@ def charged(plan: Plan, found: CpuCosts) -> Plan:
     digest = hashlib.sha256(msgspec.json.encode([(p.at, p.operation, p.ns) for p in found.costs]))
     setting = msgspec.structs.replace(plan.setting, predicted_from=f"{found.name} {digest.hexdigest()[:6]}")
     plan = msgspec.structs.replace(plan, setting=setting)
-    if not (setting.is_virtual and setting.is_own and plan.capabilities.boots_kernels):
+    if not (setting.is_virtual and setting.is_custom and plan.capabilities.boots_kernels):
         return plan  # which ``rules`` refuse
     lists = Ends(target=found).of_each()
     if (WhichEnd.BOTH in lists) is not plan.capabilities.shares_kernel:

@@ -54,8 +54,8 @@ def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
     return [*found, *fail_closed.left_over(host, paths)]
 
 
-def needs_own_kernel(column: Column) -> bool:
-    return any(each.needs_own_kernel for each in each_of(column.protection))
+def needs_custom_kernel(column: Column) -> bool:
+    return any(each.needs_custom_kernel for each in each_of(column.protection))
 
 
 def foreign_frames(link: LinkPath) -> EspFrames:

@@ -61,10 +61,10 @@ class OverlayInterface(msgspec.Struct, frozen=True):
         return (UndoStep(("ip", "link", "del", "dev", self.name), absent=("Cannot find device",)),)
 
 
-OWN_KERNEL = "the lab's own kernel has it: `harness kernel build`, then --lab-kernel own"
+CUSTOM_KERNEL = "the custom kernel has it: `harness kernel build`, then --lab-kernel custom"
 
 
-def require(host: Host, modules: Sequence[str], title: str, *, hint: str = OWN_KERNEL) -> None:
+def require(host: Host, modules: Sequence[str], title: str, *, hint: str = CUSTOM_KERNEL) -> None:
     """RequirementError if a host's kernel does not have what it takes."""
     for module in modules:
         if host.run(["modprobe", module], check=False).status != 0:

@@ -322,7 +322,7 @@ OFFERED = (
         modules=MODULES,
         trials=lambda _host, _role, _folder: ((TITLE, _refuse),),
         cipher=Cipher(algorithms=("gcm(aes)",), key_bits=128),
-        needs_own_kernel=True,
+        needs_custom_kernel=True,
         is_transports=True,
     ),
 )

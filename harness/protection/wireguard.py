@@ -195,6 +195,6 @@ OFFERED = (
         # The kernel's WireGuard calls its library, not the crypto API: the same code, called differently.
         cipher=Cipher(algorithms=("rfc7539(chacha20,poly1305)",)),
         recognise=recognise,
-        needs_own_kernel=True,
+        needs_custom_kernel=True,
     ),
 )

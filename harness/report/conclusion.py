@@ -4,9 +4,9 @@ A column without protection is held to what its link carries, its goodput, and t
 allows (``bounds``); and to the local disk, unless that is memory, next to which every network looks broken. A
 column with protection is compared with the same link and transport without it.
 
-A comparison is of all cells together that have blocks of one size and one depth: in each block of
-the run, the median of their ratios. These have a 95 % interval, since blocks were measured one after another
-and cells of one block share its noise. A cell whose own interval lies wholly outside that one is given
+A comparison is of all cells together that have blocks of one size and one depth: in each round of
+the run, the median of their ratios. These have a 95 % interval, since rounds were measured one after another
+and cells of one round share its noise. A cell whose own interval lies wholly outside that one is given
 by itself; if half of them do, each is. Disturbed figures are compared within each round (``duet``). Where
 that says nothing, bounds are given: between which two the loss would be if no other program had taken
 anything (``disturbance.undisturbed``). A figure that is the lab's own is no part of an answer about a
@@ -100,7 +100,7 @@ class ThroughputRatio(msgspec.Struct, frozen=True, kw_only=True):
         match self.difference:
             case Difference.SHOWN:
                 return f"{amount} ({_ends(self.interval)})"
-            case Difference.NONE:
+            case Difference.EQUIVALENT:
                 return f"under {100 * MARGIN:.0f} % ({least} to {most})"
             case _ if self.interval[1] < WIDEST:
                 return f"unclear ({least} to {most} %)"
@@ -110,7 +110,7 @@ class ThroughputRatio(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lost(self) -> str:
         """What is lost, in few characters: ``-2.4 % ±0.2``, as far as the farther end of its interval is."""
-        if self.difference is Difference.NONE:
+        if self.difference is Difference.EQUIVALENT:
             return f"< {100 * MARGIN:.0f} %"
         if self.difference is Difference.INCONCLUSIVE:
             return "unclear"
@@ -331,9 +331,9 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Conclusion]:
             is_disturbed |= any(other is not None and other.is_disturbed for other in line)
             group = explained.evidence.block_bytes, explained.evidence.depth
             compared_with = column.setting, column.column.bare, row.workload
-            is_own = explained.verdict.is_lab_limited or compared_with in baselines
+            is_custom = explained.verdict.is_lab_limited or compared_with in baselines
             kept = _kept(column, cell, explained)
-            if is_protected and is_own:
+            if is_protected and is_custom:
                 left_out.append(row.workload)
             elif kept is not None and not cell.is_disturbed:
                 clean.setdefault(group, []).append(_Held(cell, explained, (kept,)))
@@ -426,13 +426,13 @@ def _loss(group: Group, found: Sequence[_Held], *, is_compared: bool, is_disturb
 
 
 def _compared(found: Sequence[_Held]) -> ThroughputRatio | None:
-    """All cells together: the median of their ratios in each block that has all of them.
+    """All cells together: the median of their ratios in each round that has all of them.
 
-    Without two such blocks, the median of the cells' own ratios, and from the lowest end to the highest of
+    Without two such rounds, the median of the cells' own ratios, and from the lowest end to the highest of
     their intervals. None if nothing was compared.
     """
     is_exact = all(held.explained.evidence.is_virtual for held in found)
-    each = [held.cell.within_blocks for held in found]
+    each = [held.cell.within_rounds for held in found]
     common = [block for block in each[0] if all(block in ratios for ratios in each)]
     if len(common) > 1 or (common and all(len(ratios) == 1 for ratios in each)):
         pooled = [stats.median([ratios[block] for ratios in each]) for block in common]
@@ -458,10 +458,10 @@ def _apart(found: Sequence[_Held], together: ThroughputRatio) -> tuple[tuple[str
     own = [
         (
             held.explained.evidence.workload,
-            ThroughputRatio.of(list(held.cell.within_blocks.values()), is_exact=together.is_exact),
+            ThroughputRatio.of(list(held.cell.within_rounds.values()), is_exact=together.is_exact),
         )
         for held in found
-        if held.cell.within_blocks
+        if held.cell.within_rounds
     ]
     apart = [
         (workload, one)

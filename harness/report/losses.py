@@ -21,7 +21,7 @@ OF_BARE = "Lost to the protection"
 
 WHISKERS = (
     "Bars: percent of throughput lost, from zero. Whiskers: the 95 % interval; for the link's goodput, from "
-    "the best workload to the worst. No bar: no difference shown."
+    "the best workload to the worst. No bar: equivalent."
 )
 
 _MOST = 3

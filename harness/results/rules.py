@@ -419,9 +419,9 @@ def _setting(plan: Plan) -> None:
     if option and not plan.capabilities.boots_kernels:
         raise UsageError(f"{option} is for the lab, found {plan.capabilities.typed}", hint="leave one out")
     option = next((option for option, is_asked in own.items() if is_asked), None)
-    if option and not setting.is_own:
+    if option and not setting.is_custom:
         raise UsageError(
-            f"{option} needs the lab's own kernel, found --lab-kernel {setting.lab_kernel or 'none'}",
+            f"{option} needs the custom kernel, found --lab-kernel {setting.lab_kernel or 'none'}",
             hint="leave --lab-kernel out",
         )
     other = setting.other_kernel

@@ -167,6 +167,7 @@ def _with_ciphers(data: Json) -> Json:
 
 def _from_4(kind: FileKind, data: Json) -> Json:
     """Our own words gave way to the field's."""
+    data = _within(data, "setting", {}, _VALUES)
     if kind != "plan":
         found = _renamed(data, _LOAD) if kind == "probe" else _within(data, "telemetry", _LOAD)
         return {**found, "column": _pre_existing(found["column"])}
@@ -177,9 +178,19 @@ def _from_4(kind: FileKind, data: Json) -> Json:
 
 _LOAD = {"others": "background_load"}
 
+_VALUES = {"lab_kernel": {"own": "custom"}, "ciphers": {"machine": "accelerated", "portable": "generic"}}
+"""New values, by key and old value."""
 
-def _within(data: Json, name: str, names: Mapping[str, str]) -> Json:
-    return {**data, name: _renamed(data[name], names)} if data.get(name) else data
+
+def _within(
+    data: Json, name: str, names: Mapping[str, str], values: Mapping[str, Mapping[str, str]] | None = None
+) -> Json:
+    """With the keys, and the values of keys, of what is in ``name`` renamed, if it is there."""
+    if not data.get(name):
+        return data
+    inner = _renamed(data[name], names)
+    new = {key: of.get(inner[key], inner[key]) for key, of in (values or {}).items() if key in inner}
+    return {**data, name: {**inner, **new}}
 
 
 def _pre_existing(column: Json) -> Json:

@@ -156,7 +156,7 @@ def prepare(plan: Plan, taking_part: Hosts) -> dict[str, RequirementError]:
     absent = dict(zip(needed, found, strict=True))
     hint = "run in the lab with --testbed lab, or install a kernel that has these modules"
     if plan.setting.lab_kernel is LabKernel.DEBIAN:
-        hint = "the lab's own kernel has them: harness kernel build, then --lab-kernel own"
+        hint = "the custom kernel has them: harness kernel build, then --lab-kernel custom"
     unavailable: dict[str, RequirementError] = {}
     for name, each in needs.items():
         purpose = f" for {TRANSPORTS[name]}" if name else ""

@@ -1,7 +1,7 @@
 """Modelled disks: profiles as data (``profiles/disks/*.toml``), memory that answers with a disk's latency.
 
 Without moving parts: the kernel's null_blk, where each command has a timer. With moving parts:
-``programs/harddisk.py`` behind the kernel's nbd. Both keep virtual time, and both need the lab's own kernel.
+``programs/harddisk.py`` behind the kernel's nbd. Both keep virtual time, and both need the custom kernel.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def load(
     module: str,
     *parameters: str,
     wants: str = "modelled disks",
-    hint: str = "use the lab's own kernel: make lab-kernel",
+    hint: str = "use the custom kernel: make lab-kernel",
 ) -> None:
     """Load a module. DeviceRefused if it is loaded, RequirementError if it cannot be."""
     # --first-time: it is also a failure if the module is loaded already.

@@ -22,8 +22,8 @@ def named(name: str) -> Transport:
     return _BY_NAME[name]
 
 
-def needs_own_kernel(column: Column) -> bool:
-    return column.transport is not None and named(column.transport).needs_own_kernel
+def needs_custom_kernel(column: Column) -> bool:
+    return column.transport is not None and named(column.transport).needs_custom_kernel
 
 
 def private_folders(role: str) -> tuple[str, ...]:

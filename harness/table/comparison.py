@@ -53,7 +53,7 @@ MARGIN = 0.05
 TALLIED = {
     Judgement.SLOWER: "slower",
     Judgement.FASTER: "faster",
-    Judgement.NO_DIFFERENCE: "no difference",
+    Judgement.EQUIVALENT: "equivalent",
     Judgement.INCONCLUSIVE: "cannot tell",
 }
 """Each verdict, as cells of it are counted above the table."""
@@ -114,7 +114,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tally(self) -> str:
-        """As text: ``4 slower, 0 faster, 31 no difference, 5 cannot tell``. ``counts`` has the numbers."""
+        """As text: ``4 slower, 0 faster, 31 equivalent, 5 cannot tell``. ``counts`` has the numbers."""
         return ", ".join(f"{count} {TALLIED[verdict]}" for verdict, count in self.counts.items())
 
     @property
@@ -147,7 +147,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 def compare(a: Measured, b: Measured, metric: Metric = Metric.MB_S, margin: float = MARGIN) -> Comparison:
     """B against A. UsageError if they have no cell in common, or are the same results.
 
-    ``margin`` is a part: an interval within it of 1 shows no difference. Faster and slower do not need it.
+    ``margin`` is a part: cells whose interval is within it of 1 are equivalent. Faster and slower do not
+    need it.
     """
     for name, side in (("A", a), ("B", b)):
         if not side.records:
@@ -196,10 +197,11 @@ def compare(a: Measured, b: Measured, metric: Metric = Metric.MB_S, margin: floa
 def _columns_of(side: Measured, other: Measured) -> Sequence[Record]:
     """The records of a side. If each side is one plain fio output, both get the same column.
 
-    So they do if each side was measured on one of the lab's own kernels: then the kernel is what is compared.
+    So they do if each side was measured on one of the lab's custom kernels: then the kernel is what is
+    compared.
     """
     kernels = [
-        {record.setting.release for record in found.records if record.setting.is_own}
+        {record.setting.release for record in found.records if record.setting.is_custom}
         for found in (side, other)
     ]
     if all(len(names) == 1 for names in kernels):
@@ -386,7 +388,7 @@ def _notes(
     together = f", adjusted for {len(ratios)} cells (Benjamini-Hochberg)" if len(ratios) > 1 else ""
     yield (
         f"{Judgement.FASTER}, {Judgement.SLOWER}: false alarms at most {100 * LEVEL:.0f} %{together}. "
-        f"{Judgement.NO_DIFFERENCE}: the interval lies within "
+        f"{Judgement.EQUIVALENT}: the interval lies within "
         f"{100 * margin:g} % of 1. {Judgement.INCONCLUSIVE}: neither."
     )
     if any(ratio.more for ratio in ratios):

@@ -253,16 +253,16 @@ def _with_ratios(
             ratio_to_local=_ratio(cell, local),
             ratio_to_no_ipsec=_ratio(cell, plain),
             difference_from_no_ipsec=stats.difference(
-                stats.ratio_interval(list(_within_blocks(cell, plain).values()))
+                stats.ratio_interval(list(_within_rounds(cell, plain).values()))
             ),
-            within_blocks=_within_blocks(cell, baseline),
+            within_rounds=_within_rounds(cell, baseline),
             bounds=_bounds(cell, baseline) if is_rate else None,
             pairs=_pairs(cell, baseline),
         )
 
 
-def _within_blocks(cell: TableCell, baseline: TableCell | None) -> dict[Block, float]:
-    """The ratio within each block in which both were measured; a value of zero has none."""
+def _within_rounds(cell: TableCell, baseline: TableCell | None) -> dict[Block, float]:
+    """The ratio within each round in which both were measured; a value of zero has none."""
     if baseline is None or cell.is_disturbed or baseline.is_disturbed:
         return {}
     return {
@@ -273,11 +273,11 @@ def _within_blocks(cell: TableCell, baseline: TableCell | None) -> dict[Block, f
 
 
 def _ratio(cell: TableCell, baseline: TableCell | None) -> float | None:
-    """The median ratio within blocks. What the machine does to all cells of a block cannot change it.
+    """The median ratio within rounds. What the machine does to all cells of a round cannot change it.
 
-    Without a common block, because repeats are missing or belong to other runs, the ratio of the medians.
+    Without a common round, because repeats are missing or belong to other runs, the ratio of the medians.
     """
-    if within := _within_blocks(cell, baseline):
+    if within := _within_rounds(cell, baseline):
         return stats.median(list(within.values()))
     if baseline is None or cell.is_disturbed or baseline.is_disturbed or cell.value is None:
         return None
@@ -286,10 +286,10 @@ def _ratio(cell: TableCell, baseline: TableCell | None) -> float | None:
 
 def _bounds(cell: TableCell, baseline: TableCell | None) -> tuple[float, float] | None:
     """Between which two the ratio of disturbed values would be undisturbed; None if nothing bounds it, or
-    without a common block.
+    without a common round.
 
-    In each block the least of one goes with the most of the other. The medians of that over the blocks, so
-    that a block that was disturbed much does not widen them.
+    In each round the least of one goes with the most of the other. The medians of that over the rounds, so
+    that a round that was disturbed much does not widen them.
     """
     if baseline is None or not (cell.is_disturbed or baseline.is_disturbed):
         return None
@@ -303,7 +303,7 @@ def _bounds(cell: TableCell, baseline: TableCell | None) -> tuple[float, float] 
 
 
 def _pairs(cell: TableCell, baseline: TableCell | None) -> tuple[duet.Pair, ...]:
-    """All repeats of each block that has both, disturbed or not."""
+    """All repeats of each round that has both, disturbed or not."""
     found = baseline.samples if baseline is not None else {}
     return tuple((sample, found[block]) for block, sample in cell.samples.items() if block in found)
 

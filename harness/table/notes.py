@@ -35,7 +35,7 @@ DISTURBED_SIGN = "!"
 LAB_SIGN = "lab"
 """Next to a value that the lab limits, not the emulated link."""
 
-SIGNS = {Difference.NONE: "\N{ALMOST EQUAL TO}", Difference.INCONCLUSIVE: "?"}
+SIGNS = {Difference.EQUIVALENT: "\N{ALMOST EQUAL TO}", Difference.INCONCLUSIVE: "?"}
 """Next to a value that is not shown to differ from the same link without IPsec."""
 
 T = TypeVar("T")
@@ -284,9 +284,9 @@ def _signs(table: Table) -> Iterable[str]:
             bound += f" (under {FEWEST} samples: to the farthest sample)"
         yield f"±: distance from the median to the {bound}."
     found = {cell.difference_from_no_ipsec for cell in cells}
-    held_to = "the same link without IPsec (95 % interval of the ratios within blocks)"
-    if Difference.NONE in found:
-        yield f"{SIGNS[Difference.NONE]}: no difference of more than {MARGIN:.0%} from {held_to}."
+    held_to = "the same link without IPsec (95 % interval of the ratios within rounds)"
+    if Difference.EQUIVALENT in found:
+        yield f"{SIGNS[Difference.EQUIVALENT]}: equivalent (within {MARGIN:.0%}) to {held_to}."
     if Difference.INCONCLUSIVE in found:
         sign = SIGNS[Difference.INCONCLUSIVE]
         yield f"{sign}: difference neither shown nor ruled out, compared with {held_to}."
@@ -329,7 +329,7 @@ def origins(context: Context) -> Iterable[str]:
         )
     if any(setting.ciphers for setting in by_setting):
         yield (
-            "Portable ciphers: the kernel encrypts without the processor's crypto instructions, so "
+            "Generic ciphers: the kernel encrypts without the processor's crypto instructions, so "
             "protection costs more than on most machines."
         )
     kernels = _each(context.environments, "kernel", below=False)
@@ -440,7 +440,7 @@ def kernels_of(plans: Iterable[Plan]) -> str:
 
 def _kernel_of(plan: Plan) -> str:
     if (other := plan.setting.other_kernel) is None:
-        return "the lab's own kernel" if plan.setting.is_own else "Debian's kernel"
+        return "the custom kernel" if plan.setting.is_custom else "Debian's kernel"
     return other.name + (f" (commit {other.commit})" if other.commit else "")
 
 

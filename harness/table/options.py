@@ -91,12 +91,12 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     """What ``printed.PrintedCell`` describes, and what only other views show.
 
     ``low`` and ``high`` are as in ``stats.Summary``, None of one sample; ``spread`` is a part of the value.
-    Ratios are medians of the ratios within blocks, and ``difference_from_no_ipsec`` is what
-    ``stats.difference`` says about them. ``within_blocks`` are these ratios: to the same link without
+    Ratios are medians of the ratios within rounds, and ``difference_from_no_ipsec`` is what
+    ``stats.difference`` says about them. ``within_rounds`` are these ratios: to the same link without
     protection or, in a column without any, to the local disk. ``blocks`` are the values behind the cell's,
     each with the most that it would be undisturbed. ``cause`` says who disturbed it; instead of a ratio it
-    then has ``bounds``, between which two that of ``within_blocks`` would be undisturbed. ``samples`` are all
-    that are ok, disturbed or not, and ``pairs`` those of both in each block. ``mark`` is the number of the
+    then has ``bounds``, between which two that of ``within_rounds`` would be undisturbed. ``samples`` are all
+    that are ok, disturbed or not, and ``pairs`` those of both in each round. ``mark`` is the number of the
     cell's footnote.
     """
 
@@ -111,7 +111,7 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     ratio_to_no_ipsec: float | None = None
     difference_from_no_ipsec: Difference | None = None
     blocks: Mapping[Block, tuple[float, float]] = {}
-    within_blocks: Mapping[Block, float] = {}
+    within_rounds: Mapping[Block, float] = {}
     bounds: tuple[float, float] | None = None
     samples: Mapping[Block, Side] = {}
     pairs: tuple[Pair, ...] = ()

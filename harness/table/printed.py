@@ -24,7 +24,7 @@ class PublishedFigure(TypedDict):
 class PrintedCell(TypedDict):
     """A cell that has a record.
 
-    ``setting`` and ``column`` are as in records, except ciphers: null unless they are portable. ``encrypted``
+    ``setting`` and ``column`` are as in records, except ciphers: null unless they are generic. ``encrypted``
     says whether the protection encrypts; null without protection, and for another program's tunnel.
     ``direction`` is null if no repeat is ok. ``status`` is ok if at least one repeat is, else the gravest.
     ``n`` is the number of samples behind the value, out of ``repeats`` measurements. ``value``, ``low`` and

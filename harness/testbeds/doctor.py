@@ -99,8 +99,8 @@ def missing_packages() -> list[Package]:
 
 
 def _is_for_here(package: Package, facts: MachineFacts) -> bool:
-    if package.word == KERNEL_WORD and (not _has_package(facts) or kernel.usual() is LabKernel.OWN):
-        return False  # the lab's own kernel takes its place
+    if package.word == KERNEL_WORD and (not _has_package(facts) or kernel.usual() is LabKernel.CUSTOM):
+        return False  # the custom kernel takes its place
     # As installed from a package there is nothing to make.
     roles = {"lab", "make"} if (data_folder() / "Makefile").exists() else {"lab"}
     return not package.needed_by.keys().isdisjoint(roles)
@@ -184,7 +184,7 @@ def try_lab(state: Path) -> Finding:
                 journal=journal,
                 console=console,
                 results=Path(results),
-                kernel=kernel.own_kernel() if kernel.usual() is LabKernel.OWN else None,
+                kernel=kernel.custom_kernel() if kernel.usual() is LabKernel.CUSTOM else None,
             ) as booted,
         ):
             booted.process.wait(BOOT_DEADLINE_S)
@@ -214,7 +214,7 @@ def try_lab(state: Path) -> Finding:
 def _kernel_finding(facts: MachineFacts) -> Finding:
     build = "harness kernel build"
     is_needed = (
-        KERNEL_WORD in facts.absent and not _has_package(facts) and kernel.usual() is not LabKernel.OWN
+        KERNEL_WORD in facts.absent and not _has_package(facts) and kernel.usual() is not LabKernel.CUSTOM
     )
     state = MISSING if is_needed else NOTE
     why = ""
@@ -222,28 +222,28 @@ def _kernel_finding(facts: MachineFacts) -> Finding:
         why = "this system has no package user-mode-linux, so the lab needs a kernel of its own; "
     if absent := sources.absent_packages():
         names = ", ".join(package.name for package in absent)
-        text = f"{why}the lab's own kernel cannot be built without {names}"
+        text = f"{why}the custom kernel cannot be built without {names}"
         mend = f"{further_packages.install_command(absent)} && {build}"
         return Finding("kernel", state, text, mend)
     found = kernel.cached(kernel.recipe())
     if found is None:
-        titles = [PROTECTIONS[each.name].title for each in kinds.ALL if each.needs_own_kernel]
-        titles += [TRANSPORTS[each.name] for each in transports.ALL if each.needs_own_kernel]
+        titles = [PROTECTIONS[each.name].title for each in kinds.ALL if each.needs_custom_kernel]
+        titles += [TRANSPORTS[each.name] for each in transports.ALL if each.needs_custom_kernel]
         purposes = f"real WiFi, {', '.join(titles)}, modelled disks and virtual time"
-        text = f"{why}the lab's own kernel, for {purposes}, is not built"
+        text = f"{why}the custom kernel, for {purposes}, is not built"
         return Finding("kernel", state, text, build)
-    text = f"the lab's own kernel {found.built.release} is built: {found.folder}"
+    text = f"the custom kernel {found.built.release} is built: {found.folder}"
     return Finding("kernel", OK, text)
 
 
 def _ciphers_findings(facts: MachineFacts) -> Iterator[Finding]:
-    """A note where Debian's kernel would encrypt with portable code on a processor that could do better."""
+    """A note where Debian's kernel would encrypt with generic code on a processor that could do better."""
     if KERNEL_WORD in facts.absent or not ciphers.are_possible() or ciphers.cached() is not None:
         return
     mend = ciphers.COMMAND
     if absent := further_packages.missing(ciphers.PACKAGES):
         mend = f"{further_packages.install_command(absent)} && {mend}"
-    text = f"{ciphers.WHAT} are not built, so IPsec in the lab uses portable code, which is slower"
+    text = f"{ciphers.WHAT} are not built, so IPsec in the lab uses generic code, which is slower"
     yield Finding("kernel", NOTE, text, mend)
 
 

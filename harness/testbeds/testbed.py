@@ -247,8 +247,8 @@ def _kernel(plan: Plan) -> boot.Kernel:
 
 
 def _chosen(plan: Plan) -> boot.Kernel:
-    if plan.setting.lab_kernel is not LabKernel.OWN:
-        if plan.setting.ciphers is not Ciphers.MACHINE:
+    if plan.setting.lab_kernel is not LabKernel.CUSTOM:
+        if plan.setting.ciphers is not Ciphers.ACCELERATED:
             return boot.debian_kernel()
         if (found := ciphers.cached()) is None:
             raise RequirementError(
@@ -256,9 +256,11 @@ def _chosen(plan: Plan) -> boot.Kernel:
                 hint=f"build them again: {ciphers.COMMAND}",
             )
         return found
-    chosen = kernel.own_kernel(plan.setting.other_kernel.key if plan.setting.other_kernel is not None else "")
+    chosen = kernel.custom_kernel(
+        plan.setting.other_kernel.key if plan.setting.other_kernel is not None else ""
+    )
     options = [*chosen.options]
-    options += [kernel.PORTABLE_CIPHERS] if plan.setting.has_portable else []
+    options += [kernel.GENERIC_CIPHERS] if plan.setting.has_generic else []
     options += kernel.VIRTUAL_TIME if plan.setting.is_virtual else ()
     return dataclasses.replace(chosen, options=tuple(options))
 

@@ -22,7 +22,7 @@ from tests.unit.results.test_share import SECRETS, TELL_NOTHING
 FIGURES = Path(__file__).parents[2] / "docs" / "figures"
 RUNS = {
     "matrix": RESULTS / RUN,
-    **{name: FIGURES / name for name in ("portable", "hops-virtual", "pppoe", "scale-virtual")},
+    **{name: FIGURES / name for name in ("generic", "hops-virtual", "pppoe", "scale-virtual")},
 }
 FILE = "mine.zip"
 READING: tuple[tuple[str, ...], ...] = (

@@ -52,8 +52,8 @@ to: csv jsonl influx parquet
 fail_if_slower: 5% 0% -1%
 output: page.html picture.svg rows.parquet /dev/zero /dev/full /proc/self/mem RUN .
 disk: hdd-7200 sata-ssd ram FILE.toml
-machine: lab-debian lab-own FILE.toml
-initiator_machine: lab-own FILE.toml
+cpu_costs: lab-debian lab-custom FILE.toml
+initiator_cpu_costs: lab-custom FILE.toml
 probe: ping tcp udp pps udp-latency cipher forwarding
 paths: RUN .
 a: RUN

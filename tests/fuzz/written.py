@@ -17,16 +17,16 @@ from tests.fuzz.folders import a_run
 from tests.fuzz.mutate import NUMBERS, TEXTS, rewrite
 
 COSTED = ("--link", "wired", "--workload", "rand-read-4k", "--workload", "seq-write-256k")
-VIRTUAL = ("run", "--virtual-time", "--lab-kernel", "own", "--link", "wired", "--plan")
+VIRTUAL = ("run", "--virtual-time", "--lab-kernel", "custom", "--link", "wired", "--plan")
 OF_LISTS: tuple[tuple[str, ...], ...] = (
-    ("predict", "--machine", "own.toml", *COSTED),
-    ("predict", "--machine", "own.toml", *COSTED, "--protect", "both", "--protect", "wireguard,macsec"),
-    ("predict", "--machine", "own.toml", *COSTED, "--format", "json"),
-    ("predict", "--machine", "own.toml", *COSTED, "--what-if", "2x"),
-    ("predict", "--machine", "own.toml", *COSTED, "--transport", "nvme-tcp", "--block", "4K,1M"),
-    ("predict", "--machine", "lab-debian", "--initiator-machine", "own.toml", *COSTED),
+    ("predict", "--cpu-costs", "own.toml", *COSTED),
+    ("predict", "--cpu-costs", "own.toml", *COSTED, "--protect", "both", "--protect", "wireguard,macsec"),
+    ("predict", "--cpu-costs", "own.toml", *COSTED, "--format", "json"),
+    ("predict", "--cpu-costs", "own.toml", *COSTED, "--what-if", "2x"),
+    ("predict", "--cpu-costs", "own.toml", *COSTED, "--transport", "nvme-tcp", "--block", "4K,1M"),
+    ("predict", "--cpu-costs", "lab-debian", "--initiator-cpu-costs", "own.toml", *COSTED),
     ("cpu-cost", "own.toml", f"{data_folder()}/profiles/cpu-costs/lab-debian.toml"),
-    ("cpu-cost", f"{data_folder()}/profiles/cpu-costs/lab-own.toml", "own.toml"),
+    ("cpu-cost", f"{data_folder()}/profiles/cpu-costs/lab-custom.toml", "own.toml"),
     (*VIRTUAL, "--cpu-costs", "own.toml"),
 )
 OF_FIGURES: tuple[tuple[str, ...], ...] = (
@@ -39,7 +39,7 @@ OF_SETTINGS: Mapping[str, tuple[str, str, tuple[tuple[str, ...], ...]]] = {
     "links": ("profiles/links/*.toml", "links", ((*RUN_PLAN, "--link", "NAME"), ("table", "RUN"))),
     "proposals": ("ipsec/*.toml", "ipsec", ((*RUN_PLAN, "--link", "wired", "--ipsec", "NAME"),)),
     "disks": ("profiles/disks/*.toml", "disks", ((*VIRTUAL, "--disk", "NAME"),)),
-    "costs": ("profiles/cpu-costs/*.toml", "costs", (("predict", "--machine", "NAME", *COSTED),)),
+    "costs": ("profiles/cpu-costs/*.toml", "costs", (("predict", "--cpu-costs", "NAME", *COSTED),)),
     "jobs": ("profiles/*.fio", "profiles", ((*RUN_PLAN, "--profile", "NAME"),)),
     "probes": ("profiles/probes/*.toml", "probes", (("probe", "--plan", "--profile", "NAME"),)),
 }

@@ -41,7 +41,7 @@ def lab_that_stays_up(
     """A lab of the kernel that the module names in STAYS_UP, for all its runs that can use it; else none."""
     del lab_is_ready
     items = (item for item in request.session.items if isinstance(item, pytest.Function))
-    is_for_it = any(item.module is request.module and not needs_own_kernel(item) for item in items)
+    is_for_it = any(item.module is request.module and not needs_custom_kernel(item) for item in items)
     wanted = getattr(request.module, "STAYS_UP", None) if is_for_it else None
     StaysUp.have(wanted, tmp_path_factory.getbasetemp())
 
@@ -52,21 +52,21 @@ def none_is_left_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     StaysUp.have(None, tmp_path_factory.getbasetemp())
 
 
-def needs_own_kernel(item: pytest.Item) -> bool:
-    return item.get_closest_marker("own_kernel") is not None
+def needs_custom_kernel(item: pytest.Item) -> bool:
+    return item.get_closest_marker("custom_kernel") is not None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that need the lab's own kernel come last: until then it may still be built."""
-    items.sort(key=needs_own_kernel)
+    """Those that need the custom kernel come last: until then it may still be built."""
+    items.sort(key=needs_custom_kernel)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if not needs_own_kernel(item):
+    if not needs_custom_kernel(item):
         return
     try:
-        kernel.own_kernel()
+        kernel.custom_kernel()
     except RequirementError as error:
         if not ON_CI:
             pytest.skip(f"{error.message}; it is built by: make lab-kernel")
@@ -74,7 +74,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def build_kernel() -> None:
-    """Build the lab's own kernel, or wait for who is building it."""
+    """Build the custom kernel, or wait for who is building it."""
     while True:
         try:
             kernel.build(lambda *_: None)

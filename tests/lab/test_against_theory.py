@@ -28,7 +28,7 @@ from tests.lab.cli import harness, python_inside, well
 from tests.lab.inside.against_theory import FRAMINGS, WORKLOADS, Cell, Column, Framing, Measured
 from tests.lab.square import square
 
-pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
+pytestmark = [pytest.mark.lab, pytest.mark.custom_kernel]
 
 GOLDEN = {"all": "against-theory.json", "square": "against-theory-square.json"}
 """By how many cells are measured: what a connection has carried before shows in its counters."""
@@ -60,10 +60,10 @@ HOW_MANY = ["square", pytest.param("all", marks=pytest.mark.long)]
 
 
 def measured_by(module: str, *words: str) -> Measured:
-    """What a script measures on the lab's own kernel, under names that no other run has."""
+    """What a script measures on the custom kernel, under names that no other run has."""
     # In what order Python goes through a set is otherwise random.
     inside = ("env", "PYTHONHASHSEED=0", *python_inside(module, secrets.token_hex(2), *words))
-    options = ("--kernel", "own", "--virtual-time", "--memory", "512")
+    options = ("--kernel", "custom", "--virtual-time", "--memory", "512")
     done = well(harness("lab", "exec", *options, "--", *inside, deadline_s=DEADLINE_S))
     return msgspec.json.decode(done.out.strip().splitlines()[-1], type=Measured)
 

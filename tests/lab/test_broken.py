@@ -47,8 +47,8 @@ def test_no_cell_is_ok_that_had_cleartext_whatever_breaks_under_it(at_once: str)
 @pytest.mark.parametrize(
     ("protection", "at_once"),
     [
-        pytest.param("wireguard", "some", marks=[pytest.mark.own_kernel, pytest.mark.long]),
-        pytest.param("wireguard", "one", marks=[pytest.mark.own_kernel, pytest.mark.long]),
+        pytest.param("wireguard", "some", marks=[pytest.mark.custom_kernel, pytest.mark.long]),
+        pytest.param("wireguard", "one", marks=[pytest.mark.custom_kernel, pytest.mark.long]),
         pytest.param("macsec", "one", marks=pytest.mark.long),
     ],
 )

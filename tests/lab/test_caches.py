@@ -10,7 +10,7 @@ from harness.model.reread import Samples, Sign, Suspicion
 from tests.lab.cli import harness, python_inside, run_inside, well
 from tests.lab.inside.caches import TARGETS, Judged
 
-pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
+pytestmark = [pytest.mark.lab, pytest.mark.custom_kernel]
 
 SLOW = ("sata-ssd", "hdd-7200")
 """Disks that take longer than memory behind a slow core may."""
@@ -19,7 +19,7 @@ SLOW = ("sata-ssd", "hdd-7200")
 def judged(link: str, names: str = "", *, virtual_time: bool = True) -> list[Judged]:
     clock = ["--virtual-time"] if virtual_time else []
     words = python_inside("inside.caches", link, *filter(None, [names]))
-    done = well(harness("lab", "exec", "--kernel", "own", "--memory", "640", *clock, "--", *words))
+    done = well(harness("lab", "exec", "--kernel", "custom", "--memory", "640", *clock, "--", *words))
     found = [msgspec.json.decode(line, type=Judged) for line in done.out.splitlines()]
     assert [each.target for each in found] == [each for each in TARGETS if each.name.startswith(names)]
     for each in found:

@@ -14,7 +14,7 @@ from tests.lab.cli import harness, measure, python_inside, well
 
 pytestmark = [
     pytest.mark.lab,
-    pytest.mark.own_kernel,
+    pytest.mark.custom_kernel,
     pytest.mark.skipif(
         bool(kernel.lacking_instructions()), reason="this processor has no instructions for ciphers"
     ),
@@ -39,8 +39,8 @@ def test_debians_kernel_encrypts_with_them(tmp_path: Path, monkeypatch: pytest.M
     well(harness("kernel", "ciphers"))
     after = measure(tmp_path / "after", *words)
     for ran, expected, driver in (
-        (before, Ciphers.PORTABLE, "rfc4106(gcm_base(ctr(aes-generic),ghash-generic))"),
-        (after, Ciphers.MACHINE, "rfc4106-gcm-aesni"),
+        (before, Ciphers.GENERIC, "rfc4106(gcm_base(ctr(aes-generic),ghash-generic))"),
+        (after, Ciphers.ACCELERATED, "rfc4106-gcm-aesni"),
     ):
         (record,) = ran.records.values()
         assert (record.status, record.setting.lab_kernel) == (Status.OK, LabKernel.DEBIAN), ran.done

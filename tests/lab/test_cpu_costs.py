@@ -36,7 +36,7 @@ def test_a_short_cpu_costs_predicts_a_matrix(tmp_path: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert str(tmp_path) not in text and "10." not in found.title
 
-    done = well(harness("predict", "--machine", str(file), "--protect", "both", *LINKS, "--format", "json"))
+    done = well(harness("predict", "--cpu-costs", str(file), "--protect", "both", *LINKS, "--format", "json"))
     said = msgspec.json.decode(done.out, type=PrintedPrediction)
     assert said.predicted and len(said.cells) == 3 * 8
     for cell in said.cells:
@@ -54,5 +54,5 @@ def test_single_operations_take_no_lab(tmp_path: Path) -> None:
     found = load_cpu_costs(str(file))
     assert {cost.at for cost in found.costs} == {WhichEnd.NONE}
     assert {"kernel", "copy", "checksum", "TCP/IP"} <= {cost.part for cost in found.costs}
-    done = harness("predict", "--machine", str(file))
+    done = harness("predict", "--cpu-costs", str(file))
     assert done.status == 2 and "single operations alone" in done.err, done

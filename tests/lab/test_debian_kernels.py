@@ -15,7 +15,7 @@ import pytest
 
 from harness.testbeds.lab.kernels import kernel
 
-pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
+pytestmark = [pytest.mark.lab, pytest.mark.custom_kernel]
 
 DATA = Path(__file__).parents[1] / "data" / "debian-kernels"
 DEBIANS = {tuple(map(int, file.stem.split("."))): file for file in DATA.glob("*.config")}
@@ -46,7 +46,7 @@ def unexplained(found: set[str], reasons: dict[str, str]) -> set[str]:
 @pytest.mark.parametrize("version", sorted(DEBIANS), ids=str)
 def test_each_difference_has_a_reason(version: tuple[int, ...]) -> None:
     """Of the built kernel, and of what it would have in a later version of Linux."""
-    built = kernel.own_kernel().modules.with_name("config").read_text(encoding="utf-8")
+    built = kernel.custom_kernel().modules.with_name("config").read_text(encoding="utf-8")
     release = re.search(r"Linux/\w+ (\d+)\.(\d+)", built)
     assert release is not None
     # What an earlier version than the built one calls by other names, another machine compares.

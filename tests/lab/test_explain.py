@@ -12,7 +12,7 @@ from harness.explain import Explained, sentence
 from tests.lab import cli
 from tests.lab.cli import well
 
-pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
+pytestmark = [pytest.mark.lab, pytest.mark.custom_kernel]
 
 PART = {"rate": ("read-256k",), "r2t8": ("write-128k",), "disk": ("read-4k",)}
 """Of some experiments, some workloads."""

@@ -11,7 +11,7 @@ from harness.model import Status
 from harness.results.store import RunFolder
 from tests.lab.cli import harness, measure, well
 
-pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
+pytestmark = [pytest.mark.lab, pytest.mark.custom_kernel]
 
 HOW = ("--virtual-time", "--disk", "ram", "--size", "32M", "--no-probes", "--link", "local")
 WHAT = ("--link=fast-ethernet", "--protect=off", "--workload=rand-read-4k", "--workload=seq-read-256k")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.lab.cli import run_inside
 
-pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
+pytestmark = [pytest.mark.lab, pytest.mark.custom_kernel]
 
 
 SAID = {

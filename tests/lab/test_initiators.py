@@ -35,7 +35,7 @@ def test_three_initiators_on_debian_s_kernel(tmp_path: Path) -> None:
 
 
 @pytest.mark.lab
-@pytest.mark.own_kernel
+@pytest.mark.custom_kernel
 @pytest.mark.parametrize(
     ("disk", "transports", "protections"),
     [

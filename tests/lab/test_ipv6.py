@@ -84,9 +84,9 @@ def test_probes_speak_ipv6(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.own_kernel
-def test_what_takes_the_labs_own_kernel(tmp_path: Path) -> None:
-    words = ["--ip", "6", "--lab-kernel", "own", "--link", "wired", "--link", "wifi"]
+@pytest.mark.custom_kernel
+def test_what_takes_the_labs_custom_kernel(tmp_path: Path) -> None:
+    words = ["--ip", "6", "--lab-kernel", "custom", "--link", "wired", "--link", "wifi"]
     words += ["--transport", "iscsi", "--transport", "nvme-tcp"]
     words += [f"--protect={stack}" for stack in ("off", "on", "wireguard", "wireguard+aes128gcm16")]
     measured = measure(tmp_path, *words, *WRITES)
@@ -95,7 +95,7 @@ def test_what_takes_the_labs_own_kernel(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.own_kernel
+@pytest.mark.custom_kernel
 def test_virtual_time_agrees_with_theory_on_both_families(tmp_path: Path) -> None:
     """As docs/theory.md compares: one read of 4K at a time from a disk that takes 0.1 ms."""
     words = ["--virtual-time", "--disk", "sata-ssd", "--ip", "4", "--ip", "6", "--link", "wired"]

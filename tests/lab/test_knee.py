@@ -11,7 +11,7 @@ from harness.results import knee
 from harness.results.store import RunFolder
 from tests.lab.cli import harness, only_run, well
 
-pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
+pytestmark = [pytest.mark.lab, pytest.mark.custom_kernel]
 
 HOW = ("--virtual-time", "--link", "wired", "--protect", "off", "--workload", "rand-read-4k", "--size", "32M")
 WHAT = ("--p99", "1ms", "--mean", "0.3ms", "--load", "20000..30000", "--runtime", "0.2s", "--disk", "ram")

@@ -1,4 +1,4 @@
-"""The lab's own kernel, where `make lab-kernel` has built it; on CI, where it must have been built."""
+"""The custom kernel, where `make lab-kernel` has built it; on CI, where it must have been built."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.model import Ciphers
 from harness.testbeds.lab.kernels import building, kernel
 from tests.lab.cli import Done, harness, measure, python_inside, run_inside, well
 
-pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
+pytestmark = [pytest.mark.lab, pytest.mark.custom_kernel]
 
 BUILT_IN = (
     "veth sch_netem target_core_iblock target_core_file iscsi_target_mod iscsi_tcp sd_mod bridge ifb "
@@ -21,9 +21,9 @@ LOADED = "brd null_blk nbd mac80211_hwsim wireguard macsec tls nvme_tcp nvmet_tc
 
 
 def own(*words: str, virtual_time: bool = False) -> Done:
-    """A command on the lab's own kernel."""
+    """A command on the custom kernel."""
     clock = ["--virtual-time"] if virtual_time else []
-    return harness("lab", "exec", "--kernel", "own", *clock, "--", *words)
+    return harness("lab", "exec", "--kernel", "custom", *clock, "--", *words)
 
 
 def test_it_boots_and_says_which_one_it_is() -> None:
@@ -68,10 +68,13 @@ PORTABLE = "gcm_base(ctr(aes-generic),ghash-generic)"
 @with_instructions
 @pytest.mark.parametrize(
     ("ciphers", "driver", "of_macsec"),
-    [("machine", "rfc4106-gcm-aesni", "generic-gcm-aesni"), ("portable", f"rfc4106({PORTABLE})", PORTABLE)],
+    [
+        ("accelerated", "rfc4106-gcm-aesni", "generic-gcm-aesni"),
+        ("generic", f"rfc4106({PORTABLE})", PORTABLE),
+    ],
 )
 def test_a_run_encrypts_as_it_was_asked_to(tmp_path: Path, ciphers: str, driver: str, of_macsec: str) -> None:
-    words = ("--lab-kernel=own", f"--cipher-driver={ciphers}", "--link=wired", "--workload=seq-read-256k")
+    words = ("--lab-kernel=custom", f"--cipher-driver={ciphers}", "--link=wired", "--workload=seq-read-256k")
     ran = measure(tmp_path, *words, "--protect=aes128gcm16", "--protect=wireguard", "--protect=macsec")
     found = {record.column.protection: record for record in ran.ok().values()}
     assert len(found) == 3
@@ -79,7 +82,7 @@ def test_a_run_encrypts_as_it_was_asked_to(tmp_path: Path, ciphers: str, driver:
     assert found["aes128gcm16",].agreed["aes128gcm16"]["drivers"] == driver
     assert found["macsec",].agreed["macsec"]["drivers"] == of_macsec
     titled = {cell["setting"]["ciphers"] for cell in ran.table()["cells"]}
-    assert titled == {"portable" if ciphers == "portable" else None}
+    assert titled == {"generic" if ciphers == "generic" else None}
 
 
 def test_virtual_time_waits_for_nobody() -> None:

@@ -110,7 +110,7 @@ def latency_us(measured: Measured, link: str, workload: str = "rand-read-4k") ->
     return record.read.latency.mean_ns / 1000
 
 
-@pytest.mark.own_kernel
+@pytest.mark.custom_kernel
 def test_each_switch_adds_the_same(virtual: Measured) -> None:
     times = [latency_us(virtual, f"switched-{count}") for count in range(5)]
     growth = [after - before for before, after in itertools.pairwise(times)]
@@ -120,7 +120,7 @@ def test_each_switch_adds_the_same(virtual: Measured) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.own_kernel
+@pytest.mark.custom_kernel
 def test_pppoe_is_slower_than_routers_alone(tmp_path: Path) -> None:
     measured = measure_in_virtual_time(tmp_path, WORKLOAD, "routed", "pppoe")
     routed, over_pppoe = (latency_us(measured, name, WORKLOAD) for name in ("routed-2", "pppoe"))
@@ -163,7 +163,7 @@ def assert_alike(compared: Compared) -> None:
         assert ours == pytest.approx(article, rel=0.05), key
 
 
-@pytest.mark.own_kernel
+@pytest.mark.custom_kernel
 def test_openflow_article_is_explained_by_its_links_and_by_openflow(tmp_path: Path) -> None:
     """A second of each is within 5 % of the article's ten, but for what is lost once queues are full."""
     found = of_openflow_article(tmp_path, (FAST, SLOW), "--duration=1s", "--count=1")
@@ -172,7 +172,7 @@ def test_openflow_article_is_explained_by_its_links_and_by_openflow(tmp_path: Pa
 
 
 @pytest.mark.long
-@pytest.mark.own_kernel
+@pytest.mark.custom_kernel
 def test_ten_seconds_lose_some_of_what_openflow_article_lost_and_a_slow_switch_costs_tcp(
     tmp_path: Path,
 ) -> None:

@@ -208,7 +208,7 @@ def test_no_probes_means_none(tmp_path: Path) -> None:
     assert RunFolder(measured.folder).load_probes() == []
 
 
-@pytest.mark.own_kernel
+@pytest.mark.custom_kernel
 @pytest.mark.long
 def test_in_virtual_time_each_switch_adds_the_same_to_a_datagram(tmp_path: Path) -> None:
     links = [f"--link=switched:{count}" for count in range(5)]

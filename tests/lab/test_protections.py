@@ -1,4 +1,4 @@
-"""Every kind of protection, alone and within another: one matrix on the own kernel, each layer proved.
+"""Every kind of protection, alone and within another: one matrix on the custom kernel, each layer proved.
 
 In CI test_transports has one of each kind, and a stack.
 """
@@ -20,7 +20,9 @@ STACKS = (
     *[("macsec", "aes128gcm16"), ("macsec", "wireguard"), ("wireguard", "aes128gcm16")],
 )
 WORKLOADS = ("rand-read-4k", "seq-write-256k")
-LINKS = [pytest.param(link, marks=(pytest.mark.own_kernel, pytest.mark.long)) for link in ("wired", "wifi")]
+LINKS = [
+    pytest.param(link, marks=(pytest.mark.custom_kernel, pytest.mark.long)) for link in ("wired", "wifi")
+]
 
 
 @pytest.fixture(scope="module", params=LINKS)
@@ -28,7 +30,7 @@ def matrix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """All protections over one link."""
     return measure(
         tmp_path_factory.mktemp("protections"),
-        *("--lab-kernel=own", "--protect=off", *(f"--protect={'+'.join(stack)}" for stack in STACKS)),
+        *("--lab-kernel=custom", "--protect=off", *(f"--protect={'+'.join(stack)}" for stack in STACKS)),
         f"--link={request.param}",
         *(f"--workload={name}" for name in WORKLOADS),
     )

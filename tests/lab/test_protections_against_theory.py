@@ -21,7 +21,7 @@ from tests.lab.inside.protections_against_theory import FRAMINGS, split
 from tests.lab.test_against_theory import assert_as_predicted, measured_by, predicted_for, table
 
 # Three minutes of a processor: nothing that CI has time for.
-pytestmark = [pytest.mark.lab, pytest.mark.own_kernel, pytest.mark.long]
+pytestmark = [pytest.mark.lab, pytest.mark.custom_kernel, pytest.mark.long]
 
 BYTES_TOLERANCE = 0.005
 TIME_TOLERANCE = 0.02

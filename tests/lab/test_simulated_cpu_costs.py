@@ -13,10 +13,10 @@ from harness.parse import cpu_costs
 from harness.testbeds.lab.kernels import kernel
 from tests.lab.cli import ON_CI, Measured, harness_once, measure
 
-pytestmark = [pytest.mark.lab, pytest.mark.own_kernel, pytest.mark.long]
+pytestmark = [pytest.mark.lab, pytest.mark.custom_kernel, pytest.mark.long]
 """Long, because it takes a kernel of its own."""
 
-LIST = "lab-own"
+LIST = "lab-custom"
 DEEP = ("1", "8", "32")
 WORDS = (
     *("--virtual-time", "--runtime", "0.1s", "--size", "16M", "--link", "wired", "--ipsec", "both"),
@@ -101,7 +101,7 @@ def test_a_core_fills_up(simulated: Measured, free: Measured) -> None:
 
 def test_nothing_lets_it_be_taken_for_measured(simulated: Measured) -> None:
     table = harness_once("table", str(simulated.folder))
-    assert "predicted from lab-own" in " ".join(table.out.split()), table
+    assert "predicted from lab-custom" in " ".join(table.out.split()), table
     assert "Predicted, not measured: " in table.out
     settings = [cell["setting"] for cell in simulated.table()["cells"]]
     assert {each["predicted_from"].partition(" ")[0] for each in settings} == {LIST}

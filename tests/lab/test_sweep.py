@@ -12,7 +12,7 @@ from harness.results import sweep
 from harness.results.store import RunFolder
 from tests.lab.cli import harness, only_run, well
 
-pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
+pytestmark = [pytest.mark.lab, pytest.mark.custom_kernel]
 
 HOW = ("--virtual-time", "--link", "wired", "--protect", "off", "--workload", "rand-read-4k", "--size", "32M")
 OVER = ("--over", "depth=1..32", "--over", "block=4K..64K", "--runtime", "0.2s")

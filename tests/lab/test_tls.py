@@ -60,11 +60,11 @@ def test_cells_over_tls_are_ok_and_proved(tmp_path: Path) -> None:
 
 
 @pytest.mark.lab
-@pytest.mark.own_kernel
+@pytest.mark.custom_kernel
 def test_without_the_kernel_for_it_the_column_is_skipped_with_the_reason(tmp_path: Path) -> None:
     if kernel.recipe().source_version.startswith("6.12"):
         pytest.skip("Debian 13's kernel has it")
-    words = ("--lab-kernel=own", "--link=wired", "--transport=nvme-tcp", "--protect=off", "--protect=tls")
+    words = ("--lab-kernel=custom", "--link=wired", "--transport=nvme-tcp", "--protect=off", "--protect=tls")
     measured = measure(tmp_path, *words, "--workload=rand-read-4k")
     found = {record.column.label: record for record in measured.records.values()}
     assert found["wired.nvme-tcp"].status is Status.OK, measured.done

@@ -1,4 +1,4 @@
-"""The transports side by side on the lab's own kernel: plain and protected, proved, gone afterwards."""
+"""The transports side by side on the custom kernel: plain and protected, proved, gone afterwards."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ WORKLOADS = ("rand-read-4k", "seq-write-256k")
 def matrix(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     return measure(
         tmp_path_factory.mktemp("transports"),
-        *("--lab-kernel=own", "--link=local", "--link=wired"),
+        *("--lab-kernel=custom", "--link=local", "--link=wired"),
         *(f"--transport={name}" for name in TRANSPORTS),
         *(f"--protect={name}" for name in PROTECTIONS),
         *(f"--workload={name}" for name in WORKLOADS),
     )
 
 
-@pytest.mark.own_kernel
+@pytest.mark.custom_kernel
 def test_every_cell_is_ok_and_nothing_is_left(matrix: Measured) -> None:
     assert len(matrix.ok()) == len(WORKLOADS) * (1 + len(PROTECTIONS) * len(TRANSPORTS))
     assert "still there" not in matrix.done.err and "not undone" not in matrix.done.err
@@ -54,12 +54,12 @@ def require_proofs(records: Iterable[Record]) -> None:
             assert is_sampled(proof)
 
 
-@pytest.mark.own_kernel
+@pytest.mark.custom_kernel
 def test_each_has_agreed_in_its_own_words_and_is_proved(matrix: Measured) -> None:
     require_proofs(matrix.records.values())
 
 
-@pytest.mark.own_kernel
+@pytest.mark.custom_kernel
 def test_each_cell_is_explained_and_has_its_transports_part(matrix: Measured) -> None:
     matrix.forget_others()
     reported = {(msgspec.convert(c["column"], Column), c["workload"]): c for c in matrix.explain()}
@@ -72,9 +72,9 @@ def test_each_cell_is_explained_and_has_its_transports_part(matrix: Measured) ->
 
 
 @pytest.mark.core
-@pytest.mark.own_kernel
+@pytest.mark.custom_kernel
 def test_each_transport_and_each_protection_has_a_cell_that_is_proved(tmp_path: Path) -> None:
-    short = RunRequest(lab_kernel="own", workloads=WORKLOADS[:1], repeats=1, runtime="0.3s", retries=0)
+    short = RunRequest(lab_kernel="custom", workloads=WORKLOADS[:1], repeats=1, runtime="0.3s", retries=0)
     columns_of = {"links": ("wired",), "transports": tuple(TRANSPORTS), "protect": PROTECTIONS}
     plan = make_plan(msgspec.structs.replace(short, **columns_of))
     wanted = square(PROTECTIONS, list(TRANSPORTS))
@@ -103,17 +103,17 @@ def test_debians_kernel_has_a_square_and_skips_what_it_lacks(tmp_path: Path) -> 
     require_proofs(ok)
 
 
-@pytest.mark.own_kernel
+@pytest.mark.custom_kernel
 def test_an_nvme_tcp_disk_comes_tells_and_goes() -> None:
     run_inside("inside.nvme_tcp", kernel="own")
 
 
-@pytest.mark.parametrize("kernel", ["debian", pytest.param("own", marks=pytest.mark.own_kernel)])
+@pytest.mark.parametrize("kernel", ["debian", pytest.param("own", marks=pytest.mark.custom_kernel)])
 def test_an_nbd_disk_comes_tells_and_goes(kernel: str) -> None:
     run_inside("inside.nbd", kernel=kernel)
 
 
-@pytest.mark.own_kernel
+@pytest.mark.custom_kernel
 @pytest.mark.parametrize("transport", ["nvme-tcp", "nbd"])
 @pytest.mark.parametrize(
     "words", [pytest.param((), marks=pytest.mark.long), ("--shared-lun",)], ids=["one each", "a shared one"]
@@ -123,14 +123,14 @@ def test_several_initiators_with_kernels_of_their_own_each_get_a_disk(
 ) -> None:
     found = measure(
         tmp_path,
-        *("--lab-kernel=own", "--kernels=per-host", "--lab-initiators=2", "--link=wired", "--protect=off"),
+        *("--lab-kernel=custom", "--kernels=per-host", "--lab-initiators=2", "--link=wired", "--protect=off"),
         *(f"--transport={transport}", "--workload=rand-read-4k", *words),
     )
     records = found.ok(*(f"wired.{transport}{several}.rand-read-4k.r1" for several in ("", ".x2")))
     assert {record.reason for record in records.values()} == {None}
 
 
-@pytest.mark.own_kernel
+@pytest.mark.custom_kernel
 @pytest.mark.parametrize("room", ["nvme", "nbd"])
 def test_after_a_kill_clean_restores_everything(room: str) -> None:
     run_inside(f"inside.killed_{room}_run", kernel="own")

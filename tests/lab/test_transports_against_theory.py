@@ -20,7 +20,7 @@ from tests.lab.inside.transports_against_theory import FRAMINGS
 from tests.lab.test_against_theory import assert_as_predicted, measured_by, path_of, predicted_for, table
 
 # A minute and a half of a processor, and test_against_theory has the same frames.
-pytestmark = [pytest.mark.lab, pytest.mark.own_kernel, pytest.mark.long]
+pytestmark = [pytest.mark.lab, pytest.mark.custom_kernel, pytest.mark.long]
 
 BYTES_TOLERANCE = 0.005
 TIME_TOLERANCE = 0.02

@@ -1,4 +1,4 @@
-"""The main job on the lab's own kernel: virtual time, modelled disks, and 802.11 through the composer.
+"""The main job on the custom kernel: virtual time, modelled disks, and 802.11 through the composer.
 
 In CI each column or each workload has one cell (`square`); `-m long` has all cells.
 
@@ -28,7 +28,7 @@ from tests.lab import references
 from tests.lab.cli import Measured, harness_once, measure, moved, well
 from tests.lab.square import measure_cells, square
 
-pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
+pytestmark = [pytest.mark.lab, pytest.mark.custom_kernel]
 
 MATRIX = RunRequest(virtual_time=True, disk="hdd-7200", runtime="0.2s", size="32M", repeats=1, retries=0)
 """The article's matrix: local, wired and WiFi, without and with IPsec, on a hard disk."""
@@ -72,7 +72,7 @@ def matrix(tmp_path_factory: pytest.TempPathFactory, how_many: str) -> Measured:
 @pytest.fixture
 def radios() -> None:
     if not kernel.has_radios():
-        pytest.skip("the lab's own kernel has no 802.11 here (Linux 7.2)")
+        pytest.skip("the custom kernel has no 802.11 here (Linux 7.2)")
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -130,7 +130,7 @@ def test_every_cell_is_measured(matrix: Measured, how_many: str) -> None:
     assert len(matrix.records) == CELLS[how_many], matrix.done
     for key, record in matrix.records.items():
         assert (record.status, record.reason) == (Status.OK, None), key
-        assert (record.setting.clock, record.setting.lab_kernel) == (Clock.VIRTUAL, LabKernel.OWN)
+        assert (record.setting.clock, record.setting.lab_kernel) == (Clock.VIRTUAL, LabKernel.CUSTOM)
         assert record.setting.disk == "hdd-7200"
         assert not any("is not repeatable" in warning for warning in record.warnings), record.warnings
 
@@ -207,7 +207,7 @@ def test_wifi_is_802_11_with_its_proofs(matrix: Measured, tmp_path: Path) -> Non
     well(real.done)
     for record in real.records.values():
         proved_aloft(record)
-        assert record.setting.clock is Clock.REAL and record.setting.is_own
+        assert record.setting.clock is Clock.REAL and record.setting.is_custom
     assert real.environment["column wifi"]["association"][0]["cipher"] == "CCMP"
 
 

@@ -13,7 +13,7 @@ from harness.model.errors import RequirementError
 from harness.testbeds.lab.per_host import management
 from tests.lab.cli import Measured, descendants, lacks, measure, running, wait_for
 
-pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
+pytestmark = [pytest.mark.lab, pytest.mark.custom_kernel]
 
 SHORT = ("--virtual-time", "--runtime", "0.1s", "--size", "16M")
 WORDS = (

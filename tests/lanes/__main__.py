@@ -34,18 +34,18 @@ from tests.lanes.recorder import FAILED, PASSED, Session
 AT_ONCE = 4
 """Labs wait for a third of their time; with five lanes, two processors were no faster."""
 
-TEST = ("core", "unit", "core-own", "fuzz", "lint", "docs")
+TEST = ("core", "unit", "core-custom", "fuzz", "lint", "docs")
 """What `make test` runs, the longest first."""
 
 FOLDER_OF = {
-    **dict.fromkeys(("lab", "own-kernel", "multi-host", "broken"), "tests/lab/"),
+    **dict.fromkeys(("lab", "custom-kernel", "multi-host", "broken"), "tests/lab/"),
     "stock": "tests/machines/",
     "bare": "tests/systems/",
     "browser": "tests/browser/",
 }
 """Lanes of which CI runs what a change reaches, and where their tests are."""
 
-MEASURING = frozenset({"core", "core-own", *FOLDER_OF})
+MEASURING = frozenset({"core", "core-custom", *FOLDER_OF})
 """Lanes that measure or boot something, which other programs may disturb: they have a second attempt."""
 
 WITHOUT_PYTEST = frozenset({"lint", "docs"})
@@ -321,9 +321,9 @@ def table() -> Iterator[str]:
         yield f"| {name} | {shows} | {known.wall_s:.0f} | {known.processor_s:.0f} | {known.when} |"
 
 
-def has_own_kernel() -> bool:
+def has_custom_kernel() -> bool:
     try:
-        kernel.own_kernel()
+        kernel.custom_kernel()
     except RequirementError:
         return False
     return True
@@ -359,10 +359,10 @@ def main(words: Sequence[str]) -> int:
         reached = sorted(found)
         folders = tuple({f"{module.rpartition('/')[0]}/" for module in reached})
         lanes = [lane for lane in lanes_of_tox() if FOLDER_OF.get(lane, "-").startswith(folders)]
-    elif not asked.lane and not ON_CI and not has_own_kernel():
-        lanes = [lane for lane in lanes if lane != "core-own"]
-        what = f"{known.lane['core-own'].tests} tests of the lab's own kernel (WiFi, NVMe/TCP, virtual time)"
-        left_out["core-own"] = f"Left out: {what}. To have them: make lab-kernel, then make test"
+    elif not asked.lane and not ON_CI and not has_custom_kernel():
+        lanes = [lane for lane in lanes if lane != "core-custom"]
+        what = f"{known.lane['core-custom'].tests} tests of the custom kernel (WiFi, NVMe/TCP, virtual time)"
+        left_out["core-custom"] = f"Left out: {what}. To have them: make lab-kernel, then make test"
     if not lanes:
         return 0
     folder = ROOT / ".tox" / "lanes"

@@ -74,7 +74,7 @@ BY_NAME: Mapping[str, str] = {
     "harness/testbeds/doctor.py": "doctor",
     "harness/testbeds/lab/per_host/*": "per-host kernels-per-host PER_HOST",
     "harness/testbeds/lab/persistent/*": "STAYS_UP persistent lab-daemon",
-    "harness/testbeds/lab/kernels/*": "own_kernel",
+    "harness/testbeds/lab/kernels/*": "custom_kernel",
     "harness/runs/distributed.py": "initiators lab-initiators",
     "harness/runs/prober.py": "probe",
     "harness/runs/reread.py": "portal volume",

@@ -185,9 +185,9 @@ class Disks:
 def disks(suite: str, hardware: Hardware = UML) -> Disks:
     """Where the disks of a suite are, or will be once ``make`` was called.
 
-    Raises RequirementError if the lab's own kernel, which UML's machines boot, has not been built.
+    Raises RequirementError if the custom kernel, which UML's machines boot, has not been built.
     """
-    own = kernel.own_kernel().modules if hardware is UML else ""
+    own = kernel.custom_kernel().modules if hardware is UML else ""
     recipe = (suite, hardware, NAMES, INSTALLED, _wanted(), MIRROR, DISKS, IDENTITY, str(own))
     key = hashlib.sha256(repr(recipe).encode()).hexdigest()[:12]
     folder = cache_folder() / f"{suite}-{hardware.name}-{key}"
@@ -220,7 +220,7 @@ def make(suite: str, hardware: Hardware = UML) -> Disks:
             for name in NAMES:
                 _add_identity(tar, name, hardware, work)
             if hardware is UML:
-                tar.add(kernel.own_kernel().modules, "modules")
+                tar.add(kernel.custom_kernel().modules, "modules")
         argv = [*AS_ROOT, "sh", "-c", DISKS, "sh", str(archive), " ".join(NAMES), str(DISK_BYTES)]
         _run(argv, cwd=work, input=identities.getvalue())
         (work / "complete").touch()

@@ -165,7 +165,7 @@ class Machine:
             *("unshare", "--pid", "--fork", "--kill-child", "--mount-proc"),
             # The kernel must not be process 1 of its namespace: see lab.sandbox().
             *("sh", "-c", '"$@"; exit $?', "sh"),
-            *(str(kernel.own_kernel().binary), f"mem={MEMORY_MIB}M", f"ubd0={self.changes},{self.disk}"),
+            *(str(kernel.custom_kernel().binary), f"mem={MEMORY_MIB}M", f"ubd0={self.changes},{self.disk}"),
             *("root=/dev/ubda", "rw", "rootfstype=ext4", "con=null", "con0=null,fd:1"),
             *(f"uml_dir={place}/", "umid=machine", "lsm=apparmor", "panic=-1", *wires),
         ]

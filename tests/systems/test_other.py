@@ -15,7 +15,7 @@ from tests.lab.cli import HARNESS, Done, ended
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.own_kernel,
+    pytest.mark.custom_kernel,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount over files of the system"),
 ]
 
@@ -38,7 +38,7 @@ SYSTEMS = {
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_without_a_package_of_a_kernel_the_lab_boots_its_own(tmp_path: Path, name: str) -> None:
     try:
-        own = kernel.own_kernel()
+        own = kernel.custom_kernel()
     except RequirementError as error:
         pytest.skip(error.message)
     if not Path("/usr/lib/os-release").is_file() or (debians := shutil.which(boot.KERNEL)) is None:

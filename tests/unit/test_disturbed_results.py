@@ -141,7 +141,7 @@ def test_what_was_disturbed_is_not_compared_and_the_gate_names_it(tmp_path: Path
     assert reported["is_disturbed"] is True
     calm = [spoilt(r, 0.0) for r in run("b", seed=2)[4:]]
     some = comparison.compare(side(quiet), side([*map(spoilt, slow[:4]), *calm]))
-    assert (some.cells[0].n_b, some.cells[0].verdict) == (8, ratios.Judgement.NO_DIFFERENCE)
+    assert (some.cells[0].n_b, some.cells[0].verdict) == (8, ratios.Judgement.EQUIVALENT)
     for run_id, made in (("a", quiet), ("b", list(map(spoilt, slow)))):
         write(tmp_path, made, made_plan(run_id))
     done = harness("compare", "a", "b", "--fail-if-slower", "5%", cwd=tmp_path)

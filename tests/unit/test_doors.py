@@ -44,7 +44,7 @@ def theirs(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("key", ["{theirs}", "../../{theirs}", "..", "", "0123456789AB", "0123456789ab\n"])
 def test_a_kernel_is_named_by_a_key_and_by_no_path(theirs: Path, key: str) -> None:
     key = key.format(theirs=theirs)
-    setting = {"testbed": TestbedKind.LAB, "lab_kernel": LabKernel.OWN, "other_kernel": f"6.1.0 {key}"}
+    setting = {"testbed": TestbedKind.LAB, "lab_kernel": LabKernel.CUSTOM, "other_kernel": f"6.1.0 {key}"}
     links = {"wired": WIRED}
     plan = made_plan(links=links, columns=(Column("wired", transport=ISCSI),), proposals={}, **setting)
     run = RunFolder(theirs.parent / "r1")
@@ -53,7 +53,7 @@ def test_a_kernel_is_named_by_a_key_and_by_no_path(theirs: Path, key: str) -> No
         run.load_plan()
     if key:  # "" is the default kernel
         with pytest.raises(UsageError, match="expected the key of a kernel"):
-            kernel.own_kernel(key)
+            kernel.custom_kernel(key)
     done = harness("run", "--resume", str(run.path), cwd=theirs.parent)
     assert done.returncode == 2 and "expected the key of a kernel" in done.stderr
     assert not (theirs.parent / "started").exists()
@@ -62,7 +62,7 @@ def test_a_kernel_is_named_by_a_key_and_by_no_path(theirs: Path, key: str) -> No
 @pytest.mark.parametrize("release", ["6.12.48+deb13", "6.1.192-3"])
 def test_a_kernel_of_the_cache_may_be_named(tmp_path: Path, release: str) -> None:
     plan = make_plan(RunRequest(testbed="lab", links=("wired",)))
-    plan = flat.changed(plan, lab_kernel=LabKernel.OWN, other_kernel=f"{release} 0123456789ab")
+    plan = flat.changed(plan, lab_kernel=LabKernel.CUSTOM, other_kernel=f"{release} 0123456789ab")
     run = RunFolder(tmp_path / "r1")
     run.save_plan(plan)
     assert run.load_plan() == plan

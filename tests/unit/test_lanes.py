@@ -380,7 +380,7 @@ def test_lanes_that_are_named_are_lanes_of_tox() -> None:
     known = {name.partition(":")[2] for name in lanes.config() if name.startswith("testenv:")}
     of_all = set(lanes.lanes_of_tox())
     assert known >= lanes.MEASURING | lanes.WITHOUT_PYTEST | {*lanes.TEST}
-    assert of_all == {*lanes.FOLDER_OF, *lanes.TEST} - {"core", "core-own"}
+    assert of_all == {*lanes.FOLDER_OF, *lanes.TEST} - {"core", "core-custom"}
     assert lanes.durations().lane.keys() == of_all | {*lanes.TEST}
     assert not {"unit", "lint", "docs", "fuzz"} & lanes.MEASURING
 

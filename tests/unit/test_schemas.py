@@ -51,7 +51,7 @@ PRINTED = {
     "explain-figures": f"explain --figures {PUBLIC}/libreswan-252.toml",
     "predict": "predict --machine lab-debian",
     "predict-score": "predict --score",
-    "what-if": "predict --machine lab-own --what-if cipher=2x",
+    "what-if": "predict --machine lab-custom --what-if cipher=2x",
     **{f"list {kind}": f"list {kind}" for kind in LISTS},
     **{f"view {view}": f"table --view {view} {run}" for view, run in VIEWS.items()},
 }

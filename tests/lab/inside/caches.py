@@ -1,6 +1,6 @@
 """Targets with a cache and without one: are they told apart by reads alone?
 
-`python -m tests.lab.inside.caches LINK [NAME]`, on the lab's own kernel; prints a `Judged` as a line of JSON
+`python -m tests.lab.inside.caches LINK [NAME]`, on the custom kernel; prints a `Judged` as a line of JSON
 for each target, or for those whose name begins with NAME. The disks are modelled ones.
 """
 

@@ -1,4 +1,4 @@
-"""A run over NVMe/TCP on the own kernel, killed while it measures; `harness clean` takes all away."""
+"""A run over NVMe/TCP on the custom kernel, killed while it measures; `harness clean` takes all away."""
 
 from __future__ import annotations
 

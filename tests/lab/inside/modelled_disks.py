@@ -1,4 +1,4 @@
-"""The shipped disks in virtual time: each takes the time of its profile. Needs the lab's own kernel."""
+"""The shipped disks in virtual time: each takes the time of its profile. Needs the custom kernel."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def make_network() -> None:
     modprobe("veth", "ipv6")
     join("nas", CABLES)
     ip("", "link set lo up")
-    if Path("/proc/net/if_inet6").exists():  # the lab's own kernel has no IPv6 unless a run asks for it
+    if Path("/proc/net/if_inet6").exists():  # the custom kernel has no IPv6 unless a run asks for it
         await_addresses(NIC, PER_HOST)
 
 

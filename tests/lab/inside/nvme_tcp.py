@@ -1,4 +1,4 @@
-"""NVMe/TCP: an export, its disk, what was agreed on, and how it goes, over one link; on the own kernel."""
+"""NVMe/TCP: an export, its disk, what was agreed on, and how it goes, over one link; on the custom kernel."""
 
 from __future__ import annotations
 

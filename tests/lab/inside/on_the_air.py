@@ -1,4 +1,4 @@
-"""Two stations on simulated radios: associated, encrypted, and sharing the air. Needs the lab's own kernel.
+"""Two stations on simulated radios: associated, encrypted, and sharing the air. Needs the custom kernel.
 
 `python -m tests.lab.inside.on_the_air STANDARD SECURITY`
 """

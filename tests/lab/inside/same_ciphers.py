@@ -1,4 +1,4 @@
-"""The ciphers that use the processor's instructions give what the portable ones give, for every length.
+"""The ciphers that use the processor's instructions give what the generic ones give, for every length.
 
 Both are asked by the names of their drivers (AF_ALG, Documentation/crypto/userspace-if.rst).
 """

@@ -121,7 +121,7 @@ def test_what_varies_between_runs_comes_on_top() -> None:
     source = random.Random(14)  # noqa: S311 -- no secret
     a, b = noisy(source, 6, 0.001), [0.98 * value for value in noisy(source, 6, 0.001)]
     one, other = ratio_of(a, b), ratio_of(a, b, between=0.014)
-    assert verdict(one) is Judgement.SLOWER and verdict(other) is Judgement.NO_DIFFERENCE
+    assert verdict(one) is Judgement.SLOWER and verdict(other) is Judgement.EQUIVALENT
     assert one.low is not None
     assert other.low == pytest.approx(other.ratio * math.exp(-1.96 * 0.014), rel=2e-3)
     assert other.p == pytest.approx(math.erfc(-math.log(other.ratio) / 0.014 / math.sqrt(2)), rel=0.1)
@@ -133,12 +133,12 @@ def test_no_difference_is_only_shown_by_a_narrow_interval() -> None:
     source = random.Random(9)  # noqa: S311 -- no secret
     narrow = ratio_of(noisy(source, 20, 0.01), noisy(source, 20, 0.01))
     wide = ratio_of(noisy(source, 6, 0.2), noisy(source, 6, 0.2))
-    assert verdict(narrow) is Judgement.NO_DIFFERENCE
+    assert verdict(narrow) is Judgement.EQUIVALENT
     assert verdict(narrow, margin=0.001) is Judgement.INCONCLUSIVE
     assert verdict(wide) is Judgement.INCONCLUSIVE
     same = ratio_of([5.0] * 10, [5.0] * 10)
     assert (same.ratio, same.low, same.high, same.p) == (1.0, 1.0, 1.0, 1.0)
-    assert verdict(same) is Judgement.NO_DIFFERENCE
+    assert verdict(same) is Judgement.EQUIVALENT
     source = random.Random(10)  # noqa: S311 -- no secret
     a, b = noisy(source, 10_000, 0.1), [0.98 * value for value in noisy(source, 10_000, 0.1)]
     found = ratio_of(a, b)

@@ -55,7 +55,7 @@ def test_ratios_differ_from_1_or_are_not_shown_to() -> None:
         None: [[], [0.5]],
         Difference.SHOWN: [[0.5, 0.51, 0.49], [0.92, 0.95, 0.96, 0.93, 0.96, 0.99], stalled],
         Difference.INCONCLUSIVE: [by_chance, [0.5, 0.6], [0.9, 0.95, 0.97, 0.93, 0.98, 1.01]],
-        Difference.NONE: [[1.001, 1.004, 0.999], [1.0, 1.0, 1.0], even],
+        Difference.EQUIVALENT: [[1.001, 1.004, 0.999], [1.0, 1.0, 1.0], even],
     }
     for expected, each in cases.items():
         assert [difference(ratio_interval(ratios)) for ratios in each] == [expected] * len(each)

@@ -32,7 +32,7 @@ from harness.table import Options, build, views
 from tests import flat
 from tests.unit.command import harness
 from tests.unit.observe.test_disturbance import others
-from tests.unit.planning.test_own_kernel import built  # noqa: F401  (a fixture)
+from tests.unit.planning.test_custom_kernel import built  # noqa: F401  (a fixture)
 from tests.unit.probes.test_probes import blank
 from tests.unit.report.test_report import Page
 from tests.unit.table.test_table import repeats
@@ -40,7 +40,7 @@ from tests.unit.table.test_views import latency, ping, tcp
 
 pytestmark = pytest.mark.thorough
 
-OWN = {"clock": Clock.VIRTUAL, "lab_kernel": LabKernel.OWN}
+OWN = {"clock": Clock.VIRTUAL, "lab_kernel": LabKernel.CUSTOM}
 Typed = list[list[str]]
 DISTURBED = {"background_load": (others(0.5, used=0.5),)}
 FAST, SLOW = "openflow:controller", "openflow:controller=fast-ethernet"
@@ -310,7 +310,7 @@ def test_the_page_has_each_article_with_its_reasons(tmp_path: Path) -> None:
 
 @pytest.fixture
 def lab(monkeypatch: pytest.MonkeyPatch) -> Typed:
-    """Commands measure at once, all but the matrix; their words. The lab's own kernel is not built."""
+    """Commands measure at once, all but the matrix; their words. The custom kernel is not built."""
     typed: Typed = []
 
     def measure(words: list[str]) -> int:
@@ -326,7 +326,7 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> Typed:
         raise RequirementError("it has not been built", hint="make lab-kernel")
 
     monkeypatch.setattr(command, "harness", measure)
-    monkeypatch.setattr("harness.testbeds.lab.kernels.kernel.own_kernel", not_built)
+    monkeypatch.setattr("harness.testbeds.lab.kernels.kernel.custom_kernel", not_built)
     return typed
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from bench.published import Curve, Figure, curves, lines
 from tests.unit.command import harness
-from tests.unit.planning.test_own_kernel import built  # noqa: F401  (a fixture)
+from tests.unit.planning.test_custom_kernel import built  # noqa: F401  (a fixture)
 
 
 @pytest.mark.usefixtures("built")

@@ -32,7 +32,7 @@ def test_all_names_are_in_text_and_json(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", OPTIONS)
 def test_what_is_listed_can_be_run(kind: str, tmp_path: Path) -> None:
     names = [each.name for each in LISTS[kind]()]
-    if kind == "disks":  # they need the lab's own kernel, and their files are checked when they are listed
+    if kind == "disks":  # they need the custom kernel, and their files are checked when they are listed
         names = []
     words = [word for name in names for word in (*OPTIONS[kind].split(), name)]
     link = [] if kind == "links" else ["--link", "wired"]

@@ -1,5 +1,5 @@
 """What the emulation of a link costs: how a run finds out, where explain shows it, what is left out for it.
-Times are those of the lab's own kernel on a machine with two processors."""
+Times are those of the custom kernel on a machine with two processors."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ def test_runs_without_costs_are_refused(stored: Measured) -> None:
 def test_the_command_marks_all_of_it_as_predicted(tmp_path: Path) -> None:
     for name, scale in (("nas", 1.0), ("laptop", 2.0)):
         (tmp_path / f"{name}.toml").write_text(written(costs_of(BOTH_ENDS, scale)), encoding="utf-8")
-    machines = ("--machine", "nas.toml", "--initiator-machine", "laptop.toml")
+    machines = ("--cpu-costs", "nas.toml", "--initiator-cpu-costs", "laptop.toml")
     column = ("--link", "wired:rtt=0.3ms", "--protect", "aes128gcm16", "--profile", "modern")
     done = harness("predict", *machines, *column, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -257,8 +257,8 @@ def test_the_command_marks_all_of_it_as_predicted(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert found["predicted"] is True and found["outside"]
     assert {cell["mark"] for cell in found["cells"]} == {"predicted"}
-    assert msgspec.json.decode(done.stdout, type=predicted.PrintedPrediction).machine == "nas"
-    nowhere = ("--machine", "nas.toml", "--link", "nowhere")
+    assert msgspec.json.decode(done.stdout, type=predicted.PrintedPrediction).target_cpu_costs == "nas"
+    nowhere = ("--cpu-costs", "nas.toml", "--link", "nowhere")
     for words, said in (((), "expected CPU costs to predict from"), (nowhere, "nowhere")):
         done = harness("predict", *words, cwd=tmp_path)
         assert done.returncode == 2 and said in done.stderr

@@ -29,7 +29,7 @@ def test_the_twin_is_the_plan_in_virtual_time() -> None:
     plan = made_plan(probes=True, repeats=6)
     made = plan_of(plan)
     assert made.setting.is_virtual and made.setting.clock is Clock.VIRTUAL and not made.probes
-    assert (made.setting.testbed, made.setting.lab_kernel) == (TestbedKind.LAB, LabKernel.OWN)
+    assert (made.setting.testbed, made.setting.lab_kernel) == (TestbedKind.LAB, LabKernel.CUSTOM)
     assert made.repeats == 1
     assert (made.columns, made.jobs, made.links) == (plan.columns, plan.jobs, plan.links)
     assert plan_of(plan) == made

@@ -129,7 +129,7 @@ def test_bars_are_in_the_order_of_what_parts_give() -> None:
 def test_of_a_run_what_was_measured_is_multiplied_by_the_ratio() -> None:
     run = Measured.read([BASELINES])
     found = what_if.of_run(run, "cipher=2x,rate=2x")
-    assert found.machine == "20261125-005004-467b" and len(found.cells) == 8
+    assert found.target_cpu_costs == "20261125-005004-467b" and len(found.cells) == 8
     protected = [cell for cell in found.cells if "+" in cell.name]
     for cell in protected:
         assert cell.measured_mb_s == pytest.approx(cell.predicted_mb_s, rel=0.1)
@@ -175,15 +175,15 @@ def test_the_command_prints_a_chart_and_nothing_else_with_it() -> None:
     for run, said in (("scale-virtual", "virtual"), ("packet-rate", "no results")):
         done = harness("explain", str(FIGURES / run), "--what-if", "2x", cwd=FIGURES)
         assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) <= 2
-    words = ("--machine", "lab-own", "--link", "5g", "--what-if", "cipher=2x", "--format", "json")
+    words = ("--cpu-costs", "lab-custom", "--link", "5g", "--what-if", "cipher=2x", "--format", "json")
     found = json.loads(harness("predict", *words, cwd=FIGURES).stdout)
-    assert found["machine"] == "lab-own" and "5g" in found["outside"][0]
+    assert found["target_cpu_costs"] == "lab-custom" and "5g" in found["outside"][0]
     assert {cell["measured_mb_s"] for cell in found["cells"]} == {None}
     assert FasterPart("cipher", 2.0).words == "cipher 2x"
 
 
 def test_two_cells_are_a_change_if_one_thing_differs() -> None:
-    folders = {"own-portable": "ciphers-portable", "own": "ciphers", "debian-portable": "portable"}
+    folders = {"custom-generic": "ciphers-generic", "custom": "ciphers", "debian-generic": "generic"}
     pool, other, debian = (score.Pool(name, [FIGURES / folder]) for name, folder in folders.items())
     cells, after = ({(each.column.label, each.job.name): each for each in of.cells} for of in (pool, other))
     bare, gcm = "wired-unshaped", "wired-unshaped+aes128gcm16"

@@ -38,10 +38,10 @@ def test_the_estimate_is_within_a_tenth_of_what_a_run_took(file: Path) -> None:
 
 
 def test_the_default_run_takes_four_minutes_at_most() -> None:
-    """A little more where WiFi has radios, which only the lab's own kernel gives."""
+    """A little more where WiFi has radios, which only the custom kernel gives."""
     made = make_plan(RunRequest(testbed="lab"))
     assert len(made.columns) * len(made.jobs) == 40
-    for lab_kernel, most_s in ((LabKernel.DEBIAN, 230), (LabKernel.OWN, 250)):
+    for lab_kernel, most_s in ((LabKernel.DEBIAN, 230), (LabKernel.CUSTOM, 250)):
         assert duration.run_s(flat.changed(made, lab_kernel=lab_kernel)) < most_s
 
 

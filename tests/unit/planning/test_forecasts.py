@@ -27,7 +27,7 @@ from tests.unit.results_folder import WIFI, WIRED, made_plan
 DEPTH, RATE = ChangeStep(ChangeKind.DEPTH, 8), ChangeStep(ChangeKind.RATE, 2)
 DEVICE = ChangeStep(ChangeKind.DEVICE, 0.5)
 FLASH = DiskProfile(name="slow", title="slow", flash=Flash(page_bytes=4096, page_us=100, pages_at_once=1))
-OWN = {"lab_kernel": LabKernel.OWN}
+OWN = {"lab_kernel": LabKernel.CUSTOM}
 MACHINES: dict[str, Any] = {
     "links": {"wired": msgspec.structs.replace(WIRED, interface="eth0", emulated=False)},
     "testbed": model.TestbedKind.MACHINES,

@@ -36,7 +36,7 @@ def io(mb_s: float, p99_us: float | None = 100) -> Io:
 
 def record(*each: Io, protection: Sequence[str] = (), total: Io | None = None, **changes: object) -> Record:
     parts = [ClientPart(initiator=f"i{n}", status=Status.OK, read=part) for n, part in enumerate(each)]
-    lab = {"testbed": TestbedKind.LAB, "clock": Clock.VIRTUAL, "lab_kernel": LabKernel.OWN}
+    lab = {"testbed": TestbedKind.LAB, "clock": Clock.VIRTUAL, "lab_kernel": LabKernel.CUSTOM}
     cell = {"run_id": "r1", "workload": "rand-read-4k", "repeat": 1, "order": 0, "status": Status.OK}
     where = {"link": "wired", "protection": tuple(protection), "transport": "iscsi"}
     facts: dict[str, Any] = {

@@ -62,9 +62,9 @@ def costs_of(*ends: str) -> CpuCosts:
 
 
 @pytest.fixture(autouse=True)
-def own_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def custom_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     own = Kernel(binary=Path("/linux"), modules=Path("/modules"))
-    monkeypatch.setattr(kernel, "own_kernel", lambda *_key: own)
+    monkeypatch.setattr(kernel, "custom_kernel", lambda *_key: own)
     built = OtherKernel(key="0123456789ab", release="6.1.192-harness")
     monkeypatch.setattr(kernel, "with_costs", lambda: built)
 
@@ -200,7 +200,7 @@ def test_a_cell_charges_its_column_and_a_kernel_that_cannot_is_named(tmp_path: P
 
 
 def test_what_is_predicted_is_no_evidence() -> None:
-    predicted = {"lab_kernel": LabKernel.OWN, "clock": "virtual", "predicted_from": "mine 0123ab"}
+    predicted = {"lab_kernel": LabKernel.CUSTOM, "clock": "virtual", "predicted_from": "mine 0123ab"}
     cell = {"workload": "x", "repeat": 1, "order": 0, "status": Status.OK, "link": "wired"}
     record = flat.record(run_id="r1", testbed="lab", **predicted, **cell)
     assert collect([record], {}) == []

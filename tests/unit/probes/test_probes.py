@@ -442,7 +442,7 @@ GIGABIT = 1_000_000_000
 
 def test_a_probe_has_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each packet is imitated: 10 Gbit/s for 10 seconds took a quarter of an hour."""
-    monkeypatch.setattr("harness.planning.plan.kernel.own_kernel", lambda: None)
+    monkeypatch.setattr("harness.planning.plan.kernel.custom_kernel", lambda: None)
     cases: tuple[tuple[str, Probe, str], ...] = (
         ("wired", Udp(rate_bit_s=10 * GIGABIT), "8.3 million for udp-10000m over wired: some 20 min"),
         ("wired", Udp(duration_s=3, rate_bit_s=GIGABIT, payload_bytes=64), "5.9 million"),

@@ -30,7 +30,7 @@ def test_its_module_is_loaded_where_a_proposal_asks_for_it() -> None:
         assert not {"esp4_offload", "esp6_offload"} & set(without[role])
 
 
-def test_the_machine_s_own_kernel_is_not_given_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_machine_s_custom_kernel_is_not_given_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would serve the security associations of others as well."""
     monkeypatch.setattr(testbed, "choose", lambda word: TestbedKind("lab" if word == "auto" else word))
     for option, value in (("testbed", "host"), ("kernels", Kernels.PER_HOST)):

@@ -217,7 +217,7 @@ def test_origins_are_distinguished_by_words_and_signs() -> None:
     found = [
         *(record(1.0, link="local", **of) for of in ({"run_id": "disk"}, {"testbed": "host"})),
         *(record(1.0, link="wifi", emulated=True), record(1.0, link="twin", clock="virtual")),
-        record(1.0, link="simulated", clock="virtual", predicted_from="lab-own 012345"),
+        record(1.0, link="simulated", clock="virtual", predicted_from="lab-custom 012345"),
     ]
     shown = results(found, plans={"r1": made_plan()})
     table, facts = columns(shown)

@@ -40,7 +40,7 @@ from tests.unit.test_disturbed_results import spoilt
 FIGURES = Path(__file__).parents[3] / "docs" / "figures"
 WIDTH = 80
 WITH_ANSWERS = [
-    *("make-run", "protections", "protections-virtual", "ladder", "emulation", "portable"),
+    *("make-run", "protections", "protections-virtual", "ladder", "emulation", "generic"),
     *("iscsi-ipsec-virtual", "scale-virtual", "ciphers", "hops-virtual"),
 ]
 """Of the stored runs."""
@@ -115,7 +115,7 @@ def test_it_has_a_row_for_each_column_with_a_figure_and_a_few_lines_whatever_the
 
 def test_several_transports_and_protections_are_named_in_their_rows() -> None:
     lines = stored("protections")
-    assert lines[0].startswith("Lab, own kernel: iSCSI and NVMe/TCP over emulated links, disk in memory")
+    assert lines[0].startswith("Lab, custom kernel: iSCSI and NVMe/TCP over emulated links, disk in memory")
     names = [re.split(r" {2,}(?!\+)", line)[0] for line in lines[5:9]]
     assert names == ["wired 1 Gbit/s iSCSI", "  + IPsec", "  + WireGuard", "  + MACsec"]
     assert "something unknown (openflow-flows) at 4K" in joined(stored("hops-virtual"))
@@ -311,7 +311,7 @@ def test_a_rate_stands_in_the_title_once() -> None:
         assert table.columns[0].rate == "" and "<br>" not in render(table, TableFormat.MARKDOWN)
 
 
-@pytest.mark.parametrize("name", ["make-run", "portable", "protections", "ladder", "emulation"])
+@pytest.mark.parametrize("name", ["make-run", "generic", "protections", "ladder", "emulation"])
 def test_the_command_of_a_plan_is_what_was_typed(name: str) -> None:
     """Word for word, but that ``--protect`` stands for ``--ipsec``."""
     run = RunFolder(FIGURES / name)

@@ -135,7 +135,7 @@ def test_a_plan_nobody_could_ask_for_is_refused(tmp_path: Path) -> None:
     flash = model.Flash(page_bytes=0, page_us=1.0, pages_at_once=1)
     with pytest.raises(UsageError, match="here, setting: disk, page_bytes"):
         disk = model.DiskProfile(name="x", title="x", flash=flash)
-        rules.check(made_plan(disk=disk, lab_kernel=model.LabKernel.OWN), "here")
+        rules.check(made_plan(disk=disk, lab_kernel=model.LabKernel.CUSTOM), "here")
 
 
 def test_what_can_be_asked_for_comes_back(tmp_path: Path) -> None:

@@ -312,8 +312,8 @@ def archived(folder: Path, file: Path) -> Path:
     return file
 
 
-PRINTED = [("emulation", "table --ratio ipsec"), ("ladder", "explain --summary"), ("portable", "explain")]
-PRINTED += [("sweep-virtual", "table"), ("portable", "export"), ("pppoe", "table --view pppoe")]
+PRINTED = [("emulation", "table --ratio ipsec"), ("ladder", "explain --summary"), ("generic", "explain")]
+PRINTED += [("sweep-virtual", "table"), ("generic", "export"), ("pppoe", "table --view pppoe")]
 
 
 @pytest.mark.parametrize(("name", "words"), PRINTED)
@@ -344,7 +344,7 @@ def test_it_is_compared_and_drawn(tmp_path: Path) -> None:
 
 def test_probes_are_in_it_and_several_are_a_folder_of_runs(tmp_path: Path) -> None:
     assert len(open_probes([archived(FIGURES / "pppoe", tmp_path / "theirs.zip")])) == 6
-    for name in ("ladder", "portable"):
+    for name in ("ladder", "generic"):
         archived(FIGURES / name, tmp_path / "runs" / f"{name}.zip")
     assert len({record.run_id for record in open_results([tmp_path / "runs"])}) == 2
     first, second = (archived(MAKE_RUN, tmp_path / name).read_bytes() for name in ("a.zip", "b.zip"))

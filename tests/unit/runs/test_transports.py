@@ -92,7 +92,7 @@ def test_columns_whose_transport_the_kernel_lacks_are_skipped_with_the_reason(tm
     assert list(unavailable) == ["nvme-tcp"]
     outcome = measure(World(), tmp_path / "run", plan, unavailable=unavailable)
     why = "the initiator's kernel lacks nvme_fabrics, nvme_tcp for NVMe/TCP "
-    why += "(the lab's own kernel has them: harness kernel build, then --lab-kernel own)"
+    why += "(the custom kernel has them: harness kernel build, then --lab-kernel custom)"
     skipped = dict.fromkeys((NVME, SECURED_NVME), (Status.SKIPPED, why))
     found = {record.column: (record.status, record.reason) for record in outcome.records}
     assert found == dict.fromkeys(COLUMNS, (Status.OK, None)) | skipped

@@ -53,7 +53,7 @@ def test_a_cell_that_became_slower_is_distinguished_from_one_that_did_not() -> N
     a = side(run("a"), run("a", link="wifi"), run("a", link="local", noise=0.2))
     b = side(run("b", factor=0.9), run("b", link="wifi"), run("b", link="local", noise=0.2))
     found = compare(a, b)
-    words = {"local": Judgement.INCONCLUSIVE, "wired": Judgement.SLOWER, "wifi": Judgement.NO_DIFFERENCE}
+    words = {"local": Judgement.INCONCLUSIVE, "wired": Judgement.SLOWER, "wifi": Judgement.EQUIVALENT}
     assert verdicts(found) == {f"{link} seq-write-4k": verdict for link, verdict in words.items()}
     (slower,) = found.slower_by(0.05)
     assert slower.ratio is not None and slower.ratio.ratio == pytest.approx(0.9, rel=0.03)
@@ -71,9 +71,9 @@ def test_a_cell_that_became_slower_is_distinguished_from_one_that_did_not() -> N
 
 def test_two_kernels_are_compared_and_named() -> None:
     def of(run_id: str, other: OtherKernel | None, factor: float = 1.0) -> Measured:
-        known = plan(run_id=run_id, lab_kernel=LabKernel.OWN, other_kernel=other)
+        known = plan(run_id=run_id, lab_kernel=LabKernel.CUSTOM, other_kernel=other)
         name = "" if other is None else other.name
-        records = run(run_id, factor=factor, lab_kernel=LabKernel.OWN, other_kernel=name)
+        records = run(run_id, factor=factor, lab_kernel=LabKernel.CUSTOM, other_kernel=name)
         return side(records, plans={run_id: known})
 
     good = OtherKernel(key="0123456789ab", release="6.1.1-harness", commit="fedcba987654")
@@ -82,9 +82,7 @@ def test_two_kernels_are_compared_and_named() -> None:
     assert list(verdicts(found).values()) == [Judgement.SLOWER]
     kernels = "6.1.1-harness 0123456789ab (commit fedcba987654), B on 6.1.2-harness ba9876543210."
     assert f"A ran on {kernels}" in found.notes
-    assert "A ran on the lab's own kernel, B on 6.1.2-" in " ".join(
-        compare(of("a", None), of("b", bad)).notes
-    )
+    assert "A ran on the custom kernel, B on 6.1.2-" in " ".join(compare(of("a", None), of("b", bad)).notes)
     assert not any(note.startswith("A ran on") for note in compare(of("a", good), of("b", good)).notes)
     both = side(of("a", good).records, of("c", bad, 0.8).records)  # type: ignore[arg-type]
     by_name = compare(both, of("b", bad))
@@ -150,7 +148,7 @@ def test_cells_that_are_not_judged_are_counted_first_with_what_would_help() -> N
         "(A 1, B 12): measure both sides with --repeats 8.",
     )
     for format in (CompareFormat.TEXT, CompareFormat.MARKDOWN):
-        said = "B against A: 0 slower, 0 faster, 0 no difference, 1 cannot tell. None of 1 cells could be "
+        said = "B against A: 0 slower, 0 faster, 0 equivalent, 1 cannot tell. None of 1 cells could be "
         assert " ".join(render(found, format).lstrip("*").split()).startswith(said)
     assert "inconclusive" in render(found)
     a = side(run("a"), run("a", link="local", noise=0.1))
@@ -199,7 +197,7 @@ def test_runs_vary_more_than_their_repeats_unless_they_repeat_exactly() -> None:
     of_several = (side(run("a"), run("c")), side(run("b"), run("d")))
     sides = (map(side, (a, b)), map(side, virtual), of_memory, of_several)
     real, exact, memory, several = (compare(*both).cells[0] for both in sides)
-    assert (real.verdict, exact.verdict) == (Judgement.NO_DIFFERENCE, Judgement.SLOWER)
+    assert (real.verdict, exact.verdict) == (Judgement.EQUIVALENT, Judgement.SLOWER)
     assert real.ratio is not None and memory.ratio is not None and several.ratio is not None
     assert memory.ratio.more == pytest.approx(3 * real.ratio.more)
     assert several.ratio.more == pytest.approx(real.ratio.more / math.sqrt(2))
@@ -242,7 +240,7 @@ def test_json_has_every_figure_and_plain_text_is_aligned() -> None:
     data = json.loads(render(one, CompareFormat.JSON))
     whole = {"a": {"runs": ["a"]}, "b": {"runs": ["b"]}, "margin": 0.02, "unit": "MB/s"}
     assert {name: data[name] for name in whole} == whole
-    assert data["tally"] == {"slower": 1, "faster": 0, "no difference shown": 0, "inconclusive": 0}
+    assert data["tally"] == {"slower": 1, "faster": 0, "equivalent": 0, "inconclusive": 0}
     (cell,) = data["cells"]
     assert cell["low"] < cell["ratio"] < cell["high"] < 1
     known = {"verdict": "slower", "workload": "seq-write-4k", "n_a": 12, "n_b": 12}
@@ -252,13 +250,13 @@ def test_json_has_every_figure_and_plain_text_is_aligned() -> None:
     a, b = ([record(run_id=name, repeat=repeat, **moved) for repeat in range(1, 7)] for name in ("a", "b"))
     found = compare(side(a), side(b))
     assert render(found).splitlines()[:7] == [
-        "B against A: 0 slower, 0 faster, 1 no difference, 0 cannot tell.",
+        "B against A: 0 slower, 0 faster, 1 equivalent, 0 cannot tell.",
         "",
         "MB/s (10^6 bytes per second): B (b) against A (a)",
         "",
         "                             A      B    B/A    95 % interval    repeats  verdict",
-        "-----------------------  -----  -----  -----  ---------------  ---------  -------------------",
-        "wired oltp (read+write)  10.00  10.00  1.000   0.973 to 1.028      6 + 6  no difference shown",
+        "-----------------------  -----  -----  -----  ---------------  ---------  ----------",
+        "wired oltp (read+write)  10.00  10.00  1.000   0.973 to 1.028      6 + 6  equivalent",
     ]
     assert all(len(line) <= 100 for line in render(found, width=100).splitlines())
     titled = compare(side(run("20261122-204315-44fe")), side(run("20261122-132054-bc0a")))

@@ -170,14 +170,20 @@ def test_a_row_says_how_under_what_load_and_by_which_kernel_and_machines_it_was_
         others = BackgroundLoad(hosts=("initiator", "target"), wall_ns=10**9, cores=1, taken=taken)
         (row,) = rows([record(1.0, telemetry=Telemetry(background_load=(others,)))])
         assert (row["disturbed"], row["is_disturbed"]) == (taken, is_disturbed)
-    own = record(1.0, protection=("aes128gcm16",), ipsec_mode="tunnel", lab_kernel=LabKernel.OWN, disk="hdd")
+    own = record(
+        1.0, protection=("aes128gcm16",), ipsec_mode="tunnel", lab_kernel=LabKernel.CUSTOM, disk="hdd"
+    )
     # In the lab the kernel that measured is not that of the machine.
     machine = {"kernel": "Linux version 6.18.4 (x)", "cpus": 8}
     in_lab = {"machine": machine, "hosts": {"initiator": {"kernel": "Linux version 6.1.192-harness (y)"}}}
     machines = Machines(target="ssh://root@server", initiators=("local", "ssh://two"))
     real = msgspec.structs.replace(made_plan(), machines=machines)
     (row,) = rows([own], {own.run_id: in_lab}, {own.run_id: made_plan()})
-    assert (row["column"], row["lab_kernel"], row["kernel"]) == (own.column.label, "own", "6.1.192-harness")
+    assert (row["column"], row["lab_kernel"], row["kernel"]) == (
+        own.column.label,
+        "custom",
+        "6.1.192-harness",
+    )
     assert (row["initiator_kernel"], row["initiator_cores"], row["disk"]) == ("6.18.4", 8, "hdd")
     assert (row["initiator_host"], row["target_host"], row["ipsec_mode"]) == (None, None, "tunnel")
     (row,) = rows([own], {own.run_id: {"hosts": in_lab["hosts"]}}, {own.run_id: real})

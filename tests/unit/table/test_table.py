@@ -310,7 +310,7 @@ def test_ratios_are_to_local_and_to_the_same_link_without_ipsec() -> None:
     row = "seq-write-4k   100.00  50.00 ×0.500  10.00 ×0.100  3.00 ×0.030"  # noqa: RUF001
     assert " ".join(row.split()) in " ".join(render(table).split())
     assert "10.00 ×0.200" in render(build(found, Options(ratio=RatioTo.IPSEC)))  # noqa: RUF001
-    # They are taken within blocks.
+    # They are taken within rounds.
     found = [*repeats(10.0, 20.0, 40.0, protection=("x",)), *repeats(20.0, 40.0, 80.0)]
     table = build([*found, record(30.0, repeat=4)])
     assert cells_of(table)[1]["ratio_to_no_ipsec"] == 0.5
@@ -336,12 +336,12 @@ def test_what_does_not_differ_is_marked() -> None:
     values |= {"unclear": (8.0, 14.0, 10.0), "once": (9.0,)}
     protected = [r for name, of in values.items() for r in repeats(*of, protection=(name,))]
     table = build([*repeats(10.0, 11.0, 10.5), *protected])
-    differs = {"": None, "same": "no difference shown", "slower": "shown", "unclear": "inconclusive"}
+    differs = {"": None, "same": "equivalent", "slower": "shown", "unclear": "inconclusive"}
     names = ("+".join(column["protection"]) for column in each(table, "column"))
     found = dict(zip(names, each(table, "difference_from_no_ipsec"), strict=True))
     assert found == {**differs, "once": None}
-    held_to = "the same link without IPsec (95 % interval of the ratios within blocks)"
-    assert f"≈: no difference of more than 5% from {held_to}." in table.marks
+    held_to = "the same link without IPsec (95 % interval of the ratios within rounds)"
+    assert f"≈: equivalent (within 5%) to {held_to}." in table.marks
     assert f"?: difference neither shown nor ruled out, compared with {held_to}." in table.marks
     assert render(table).count("≈") == render(table).count("?") == 2
     for format in (TableFormat.MARKDOWN, TableFormat.HTML, TableFormat.LATEX):
@@ -381,43 +381,47 @@ def test_testbeds_clocks_sources_kernels_and_disks_never_share_a_column() -> Non
         *(record(5.0 + n, **OWN, other_kernel=name) for n, name in enumerate(others)),
     ]
     table = build(found)
-    own = ["lab, own kernel", "lab, own kernel, hdd-7200", *(f"lab, own kernel {name}" for name in others)]
+    own = [
+        "lab, custom kernel",
+        "lab, custom kernel, hdd-7200",
+        *(f"lab, custom kernel {name}" for name in others),
+    ]
     assert headings(table) == ["lab", *own, "lab, virtual time, hdd-7200"]
     assert each(table, "value") == [1, 2, 3, 5, 6, 4]
     disks = [setting["disk"] for setting in each(table, "setting")]
     assert disks == ["", "", "hdd-7200", "", "", "hdd-7200"]
 
 
-OWN: dict[str, Any] = {"lab_kernel": LabKernel.OWN}
+OWN: dict[str, Any] = {"lab_kernel": LabKernel.CUSTOM}
 IN_VIRTUAL_TIME: dict[str, Any] = {**OWN, "clock": "virtual"}
 
 
 def test_portable_ciphers_have_columns_and_ratios_of_their_own() -> None:
     found = []
-    for ciphers, plain, protected in (("machine", 100.0, 80.0), ("portable", 90.0, 9.0)):
+    for ciphers, plain, protected in (("accelerated", 100.0, 80.0), ("generic", 90.0, 9.0)):
         kind: dict[str, Any] = {**OWN, "ciphers": model.Ciphers(ciphers)}
         found += [record(plain, **kind), record(protected, **kind, protection=("a",))]
     table = build(found)
-    assert headings(table) == [*2 * ["lab, own kernel"], *2 * ["lab, own kernel, portable ciphers"]]
+    assert headings(table) == [*2 * ["lab, custom kernel"], *2 * ["lab, custom kernel, generic ciphers"]]
     kinds = [setting["ciphers"] for setting in each(table, "setting")]
-    assert kinds == [None, None, "portable", "portable"]
+    assert kinds == [None, None, "generic", "generic"]
     assert each(table, "ratio_to_no_ipsec")[1::2] == [0.8, 0.1]
-    assert note_of(table.notes, "Portable ciphers: ")
+    assert note_of(table.notes, "Generic ciphers: ")
     assert not note_of(table.notes, "Different testbeds"), "they are to be compared"
     assert build([record(1.0, **OWN)]).columns[0].setting == table.columns[0].setting, "of older versions"
     # They are offered where they can be built.
-    found = [record(1.0, lab_kernel=LabKernel.DEBIAN, ciphers=model.Ciphers.PORTABLE)]
+    found = [record(1.0, lab_kernel=LabKernel.DEBIAN, ciphers=model.Ciphers.GENERIC)]
     for release, can_be_built in (("6.1.55", True), ("6.12.43", True), ("7.2.7", False)):
         notes = build(found, environments={"r1": kernel(f"{release} (a@b) #1")}).notes
         assert any("harness kernel ciphers" in note for note in notes) is can_be_built, release
-        assert note_of(notes, "Portable ciphers: ")
+        assert note_of(notes, "Generic ciphers: ")
 
 
 def test_virtual_time_is_named_where_it_is_alone_and_what_is_predicted_says_from_what() -> None:
     table = build([record(1.0, **IN_VIRTUAL_TIME, disk="nvme")])
     assert headings(table) == ["lab, virtual time, nvme"]
     assert note_of(table.notes, "Virtual time: processor work takes no time")
-    lists = ["lab-own 012345", "lab-own 6789ab"]
+    lists = ["lab-custom 012345", "lab-custom 6789ab"]
     predicted = [record(2.0, **IN_VIRTUAL_TIME, predicted_from=name) for name in lists]
     table = build([record(1.0, **IN_VIRTUAL_TIME), *predicted])
     assert headings(table) == ["lab, virtual time", *(f"lab, predicted from {name}" for name in lists)]

@@ -461,7 +461,9 @@ def here(monkeypatch: pytest.MonkeyPatch, text: str, **findings: object) -> list
     monkeypatch.setattr(packages, "missing", lambda _name: [])
     monkeypatch.setattr(kernel, "recipe", lambda: kernel.Recipe("6.1.159 sha256:0", "cc", {}))
     monkeypatch.setattr(kernel, "cached", lambda _wanted: findings.get("own"))
-    monkeypatch.setattr(kernel, "usual", lambda: LabKernel.OWN if findings.get("own") else LabKernel.DEBIAN)
+    monkeypatch.setattr(
+        kernel, "usual", lambda: LabKernel.CUSTOM if findings.get("own") else LabKernel.DEBIAN
+    )
     monkeypatch.setattr(ciphers, "are_possible", lambda: findings.get("possible", True))
     monkeypatch.setattr(ciphers, "cached", lambda: findings.get("ciphers"))
     found = list(doctor.findings())
@@ -498,7 +500,7 @@ def test_where_there_is_no_package_of_a_kernel_the_lab_needs_its_own(monkeypatch
     assert not [line for line in lines if "packages are missing" in line], "it is no package to install"
     own = SimpleNamespace(built=SimpleNamespace(release="6.1.159"), folder="/cache")
     lines = here(monkeypatch, FEDORA + NO_KERNEL, own=own)
-    assert "ok: kernel: the lab's own kernel 6.1.159 is built: /cache" in lines
+    assert "ok: kernel: the custom kernel 6.1.159 is built: /cache" in lines
     assert not [line for line in problems(lines) if not line.startswith("host:")]
     (line,) = (line for line in problems(here(monkeypatch, BOOKWORM + NO_KERNEL)) if line.startswith("both"))
     assert "packages are missing: user-mode-linux (" in line, "Debian has it"
@@ -508,14 +510,14 @@ def test_where_there_is_no_package_of_a_kernel_the_lab_needs_its_own(monkeypatch
 
 def test_portable_ciphers_are_a_note_where_better_ones_can_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
     def noted(text: str, **findings: object) -> list[str]:
-        return [line for line in here(monkeypatch, text, **findings) if "portable" in line]
+        return [line for line in here(monkeypatch, text, **findings) if "generic" in line]
 
     (line,) = noted(BOOKWORM)
     assert line.startswith("note: kernel: the processor's ciphers for Debian's kernel are not built")
     assert line.endswith(" -> harness kernel ciphers")
     assert not noted(BOOKWORM, ciphers=boot.Kernel(binary=Path("/linux"), modules=Path("/modules")))
     assert not noted(BOOKWORM, possible=False), "there is nothing better"
-    assert not noted(FEDORA + NO_KERNEL), "the own kernel has them"
+    assert not noted(FEDORA + NO_KERNEL), "the custom kernel has them"
 
 
 NO_USERS = RequirementError("expected user namespaces, found none", hint="sysctl")

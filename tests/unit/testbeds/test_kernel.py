@@ -1,4 +1,4 @@
-"""Building the lab's own kernel, and ciphers for Debian's: keys, cache, sources. Nothing is compiled here."""
+"""Building the custom kernel, and ciphers for Debian's: keys, cache, sources. Nothing is compiled here."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_a_kernel_is_built_once(workshop: Workshop, synced: list[str]) -> None:
     assert kernel.build(ignore) == (first, False) and workshop.builds == 1
     folder = workshop.cache / RECIPE.key
     made = boot.Kernel(binary=folder / "linux", modules=folder / "modules", sha256=first.built.sha256)
-    assert kernel.own_kernel() == dataclasses.replace(made, options=("ipv6.disable=1",))
+    assert kernel.custom_kernel() == dataclasses.replace(made, options=("ipv6.disable=1",))
     assert first.folder == folder and workshop.names() == {RECIPE.key, "lock"}
 
 
@@ -213,7 +213,7 @@ def test_a_kernel_is_booted_as_it_was_built(workshop: Workshop, tmp_path: Path) 
 
     def boot_it() -> None:
         journal = Journal(tmp_path / "journal")
-        with boot.booted(["true"], journal=journal, console=console, kernel=kernel.own_kernel()):
+        with boot.booted(["true"], journal=journal, console=console, kernel=kernel.custom_kernel()):
             pytest.fail("it was booted")
 
     for text in ("", "another kernel"):
@@ -229,7 +229,7 @@ def test_a_kernel_is_booted_as_it_was_built(workshop: Workshop, tmp_path: Path) 
     # Nor is it found by a description that was damaged.
     for text in ("", "{", "[]", "{}"):
         (made.folder / "build.json").write_text(text, encoding="utf-8")
-        for ask in (kernel.own_kernel, lambda: kernel.build(ignore), lambda: kernel.named(RECIPE.key)):
+        for ask in (kernel.custom_kernel, lambda: kernel.build(ignore), lambda: kernel.named(RECIPE.key)):
             hint = refusal(RequirementError, r"expected .*build\.json unchanged since", ask)
             assert hint.startswith(f"remove {made.folder} "), text
     assert workshop.builds == 1
@@ -246,7 +246,7 @@ def test_of_a_build_that_ends_early_nothing_counts(workshop: Workshop, error: Ba
         kernel.build(ignore)
     assert workshop.names() == {"lock"}
     assert kernel.cached(RECIPE) is None
-    assert "make lab-kernel" in refusal(RequirementError, "has not been built", kernel.own_kernel)
+    assert "make lab-kernel" in refusal(RequirementError, "has not been built", kernel.custom_kernel)
     # Nor does what a killed one left; two at once are refused.
     left = workshop.cache / "building" / "result"
     left.mkdir(parents=True)
@@ -267,11 +267,11 @@ def test_another_source_is_another_kernel_with_the_default_one(workshop: Worksho
     first, _ = kernel.build(ignore)
     other, new = kernel.build(ignore, OTHER)
     assert new and workshop.given is OTHER
-    assert first.folder != other.folder and kernel.own_kernel() == first.kernel
-    assert kernel.own_kernel(other.built.key) == other.kernel
+    assert first.folder != other.folder and kernel.custom_kernel() == first.kernel
+    assert kernel.custom_kernel(other.built.key) == other.kernel
     assert kernel.named(other.built.key) == other
     refusal(UsageError, "found 'abcdefabcdef'", kernel.named, "abcdefabcdef")
-    refusal(RequirementError, "expected the kernel abcdefabcdef", kernel.own_kernel, "abcdefabcdef")
+    refusal(RequirementError, "expected the kernel abcdefabcdef", kernel.custom_kernel, "abcdefabcdef")
     tree = linux(tmp_path / "its tree")
     hint = refusal(RequirementError, "has not been built", kernel.named, str(tree))
     assert hint == f"build it: harness kernel build --source '{tree}'"
@@ -511,15 +511,15 @@ def test_kernel_org_is_asked_where_the_system_has_no_source(monkeypatch: pytest.
             refusal(RequirementError, "linux-source-", sources.of, None)
 
 
-def test_the_lab_takes_its_own_kernel_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lab_takes_its_custom_kernel_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     there, absent = Mock(), Mock(side_effect=RequirementError("expected a kernel, found none"))
     for debian, own, usual in (
         (there, there, LabKernel.DEBIAN),
-        (absent, there, LabKernel.OWN),
+        (absent, there, LabKernel.CUSTOM),
         (absent, absent, LabKernel.DEBIAN),  # whose error says what to do
     ):
         monkeypatch.setattr(boot, "debian_kernel", debian)
-        monkeypatch.setattr(kernel, "own_kernel", own)
+        monkeypatch.setattr(kernel, "custom_kernel", own)
         assert kernel.usual() is usual
 
 
@@ -617,7 +617,7 @@ def test_the_configuration_stays_debians() -> None:
     ciphers._require_same(wanted, DEBIANS.replace("gcc 12", "gcc 14") + options)
     for taken in (DEBIANS, options, DEBIANS.replace("UML=y", "UML=m") + options):
         refusal(RequirementError, "but it dropped: CONFIG_", ciphers._require_same, wanted, taken)
-    # Ciphers of the own kernel are the same.
+    # Ciphers of the custom kernel are the same.
     config = kernel.CONFIG.read_text(encoding="utf-8")
     others = set(ciphers.MODULES.values()) - {"CRYPTO_SIMD"}  # which the others select
     assert all(f"CONFIG_{option}=" in config for option in others)

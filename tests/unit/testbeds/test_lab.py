@@ -195,7 +195,7 @@ def test_tools_are_looked_for_while_a_kernel_boots_but_before_one_with_virtual_t
     monkeypatch.setattr(testbed, "_keep_compiled", lambda: None)
     monkeypatch.setattr(testbed, "_note_machine", lambda *_: order.append("noted"))
     real = make_plan(RunRequest(links=("local",)))
-    setting = msgspec.structs.replace(real.setting, clock=Clock.VIRTUAL, lab_kernel=LabKernel.OWN)
+    setting = msgspec.structs.replace(real.setting, clock=Clock.VIRTUAL, lab_kernel=LabKernel.CUSTOM)
     for made, first in ((real, "boots"), (msgspec.structs.replace(real, setting=setting), "noted")):
         order.clear()
         with testbed._in_lab(made, tmp_path, tmp_path / "console", Journal(tmp_path / "journal")):

@@ -1,4 +1,4 @@
-"""The processor's ciphers for Debian's user-mode kernel, which has portable ones: modules, built in a minute.
+"""The processor's ciphers for Debian's user-mode kernel, which has generic ones: modules, built in a minute.
 
 Debian's kernel takes modules of others: it has neither versions of symbols nor signatures
 (CONFIG_MODVERSIONS, CONFIG_MODULE_SIG). They must be of exactly its source and its configuration, or
@@ -46,7 +46,7 @@ MODULES = {
 
 USERS = ("esp4", "macsec", "algif_aead", "algif_skcipher", "algif_hash")
 """Modules that use ciphers: the processor's are loaded before them (softdep, modprobe.d(5)). On its own the
-kernel looks for a module only if it knows no cipher of a name, and it knows portable ones."""
+kernel looks for a module only if it knows no cipher of a name, and it knows generic ones."""
 
 UNUSED = (
     *(f"{folder}/*.[chS]" for folder in ("drivers", "fs", "sound", "net", "samples")),
@@ -124,13 +124,13 @@ def build(report: Report) -> bool:
     if lacks := kernel.lacking_instructions():
         raise RequirementError(
             f"expected a processor with {', '.join(kernel.INSTRUCTIONS)}, but it lacks {', '.join(lacks)}",
-            hint="nothing to do: the portable ciphers are the fastest on this processor",
+            hint="nothing to do: the generic ciphers are the fastest on this processor",
         )
     if sources.version_of(found := release()) >= CIPHERS_CLOSED_SINCE:
         raise RequirementError(
             f"expected a kernel of Debian's before Linux {'.'.join(map(str, CIPHERS_CLOSED_SINCE))}, "
             f"for which {WHAT} can be built, found {found}",
-            hint="use the lab's own kernel, which has them: make lab-kernel, then --lab-kernel own",
+            hint="use the custom kernel, which has them: make lab-kernel, then --lab-kernel custom",
         )
     if absent := packages.missing(PACKAGES):
         raise packages.lacking(absent, WHAT)
@@ -164,7 +164,7 @@ def _source(wanted: Recipe, work: Path, report: Report) -> Tarball:
         raise RequirementError(
             f"expected the package {name} of Linux {wanted.source_version}, of which Debian's user-mode "
             f"kernel is made, found {others}",
-            hint="apt-get update; or use the lab's own kernel: make lab-kernel",
+            hint="apt-get update; or use the custom kernel: make lab-kernel",
         )
     report(f"getting {name} {fitting}", 0)
     # Root in a user namespace cannot become the user _apt. What comes is checked against apt's signed lists.
@@ -233,7 +233,7 @@ def _require_same(wanted: Recipe, taken: str) -> None:
         raise RequirementError(
             f"expected the source of Linux {wanted.source_version} to take the configuration of Debian's "
             f"user-mode kernel, but it dropped: {', '.join(lost)}",
-            hint="use the lab's own kernel: make lab-kernel",
+            hint="use the custom kernel: make lab-kernel",
         )
 
 
@@ -252,5 +252,5 @@ def _try(made: boot.Kernel, work: Path) -> None:
     if status != 0:
         raise CommandFailed(
             f"{WHAT} were built, but the kernel does not use them: {words}",
-            hint="use the lab's own kernel: make lab-kernel",
+            hint="use the custom kernel: make lab-kernel",
         )

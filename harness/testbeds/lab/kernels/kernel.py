@@ -1,4 +1,4 @@
-"""The lab's own kernel: built by an ordinary user from Debian's source of Linux, or another, with
+"""The custom kernel: built by an ordinary user from Debian's source of Linux, or another, with
 ``kernel.config``.
 
 Debian's user-mode kernel has no 802.11, no null_blk and no virtual time. This one is kept in the user's cache
@@ -43,7 +43,7 @@ from harness.testbeds.lab.kernels.source import Source, Tree
 from harness.testbeds.lab.kernels.trees import kept_folder, patched_files
 from harness.testbeds.lab.kernels.upstream import Upstream
 
-WHAT = "the lab's own kernel"
+WHAT = "the custom kernel"
 
 CONFIG = HERE / "kernel.config"
 PATCHES = tuple(sorted(HERE.glob("*.patch")))
@@ -73,7 +73,7 @@ where a clock has none, crypto/jitterentropy.c of Linux 6.12 waits for it for ev
 INSTRUCTIONS = ("aes", "pclmulqdq", "ssse3")
 """What a processor must have for all of the ciphers in ``kernel.config``, as named in /proc/cpuinfo."""
 
-PORTABLE_CIPHERS = (
+GENERIC_CIPHERS = (
     "clearcpuid=aes,pclmulqdq,ssse3,avx,avx2,avx512f,avx512vl,avx512bw,vaes,vpclmulqdq,gfni,sha_ni"
 )
 """A word for the kernel's command line: it does not use these instructions (``ciphers.patch``)."""
@@ -203,8 +203,8 @@ def named(word: str) -> Cached:
     return found
 
 
-def own_kernel(key: str = "") -> boot.Kernel:
-    """The lab's own kernel, for ``boot.booted``: the default one, or that of a key.
+def custom_kernel(key: str = "") -> boot.Kernel:
+    """The custom kernel, for ``boot.booted``: the default one, or that of a key.
 
     RequirementError if it has not been built.
     """
@@ -216,26 +216,26 @@ def own_kernel(key: str = "") -> boot.Kernel:
         )
     if found is None:
         raise RequirementError(
-            "expected the lab's own kernel, but it has not been built, or its configuration, source or "
+            "expected the custom kernel, but it has not been built, or its configuration, source or "
             "compiler has changed since",
             hint="build it: make lab-kernel, or if all that it needs is installed: harness kernel build",
         )
-    boot.require_visible(found.folder, "the lab's own kernel")
+    boot.require_visible(found.folder, "the custom kernel")
     return found.kernel
 
 
 def with_costs() -> Built:
-    """The lab's own kernel for virtual time by a CPU cost file. RequirementError if it has not been built."""
+    """The custom kernel for virtual time by a CPU cost file. RequirementError if it has not been built."""
     if (found := cached(recipe(simulated=True))) is None:
         raise RequirementError(
-            "expected the lab's own kernel with CPU costs, but it has not been built",
+            "expected the custom kernel with CPU costs, but it has not been built",
             hint="build it, which takes as long as the other one: harness kernel build --simulated-cpu-costs",
         )
     return found.built
 
 
 def has_radios(release: str | None = None) -> bool:
-    """Whether the lab's own kernel, built or not, has 802.11: the default one, or one of another release."""
+    """Whether the custom kernel, built or not, has 802.11: the default one, or one of another release."""
     version = sources.of(None).version if release is None else sources.version_of(release)
     return sources.is_for(sources.RADIOS, version)
 
@@ -247,8 +247,8 @@ def usual() -> LabKernel:
         boot.debian_kernel()
     except RequirementError:
         with contextlib.suppress(RequirementError):
-            own_kernel()
-            return LabKernel.OWN
+            custom_kernel()
+            return LabKernel.CUSTOM
     return LabKernel.DEBIAN
 
 

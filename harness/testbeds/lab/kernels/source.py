@@ -1,4 +1,4 @@
-"""What the lab's own kernel is built from: Debian's package of Linux, a tarball, or a tree of the user's.
+"""What the custom kernel is built from: Debian's package of Linux, a tarball, or a tree of the user's.
 
 Where the system has no such package (releases/), it is the tarball of kernel.org in ``upstream``.
 
@@ -65,7 +65,7 @@ _SMALL = "since Linux 6.10 it is the absence of BASE_SMALL (b3e90f375b3c and the
 _VECTOR = "since Linux 6.16 the vector transport needs it no longer (b555cb66583e)"
 _TABLES = "until Linux 6.17 the tables of iptables-legacy were always there"
 _WIFI = "a disk's data arrives over Linux 7.2's simulated radios only with IPsec, so WiFi is emulated"
-_LIBRARY = "since Linux 6.16 it is in lib/crypto, closed to user-mode Linux: portable code instead"
+_LIBRARY = "since Linux 6.16 it is in lib/crypto, closed to user-mode Linux: generic code instead"
 _RELATIVE = "Linux 6.4 addresses the tables of these ciphers relative to the instruction"
 
 LIMITS = (

@@ -75,8 +75,7 @@ class Upstream:
         except OSError as error:
             reason = getattr(error, "reason", None) or error
             raise RequirementError(
-                f"expected {self.url}, the source of the lab's own kernel, but it cannot be fetched: "
-                f"{reason}",
+                f"expected {self.url}, the source of the custom kernel, but it cannot be fetched: {reason}",
                 hint=f"put that file into {self.path.parent}; or use another source of Linux 6.1: "
                 "harness kernel build --source FILE",
             ) from None

@@ -114,7 +114,7 @@ class LabState(msgspec.Struct, frozen=True, kw_only=True):
 
 def kernel_of(name: LabKernel) -> boot.Kernel:
     """The kernel of a lab that stays up. RequirementError if it is not there."""
-    return kernel.own_kernel() if name is LabKernel.OWN else ciphers.cached() or boot.debian_kernel()
+    return kernel.custom_kernel() if name is LabKernel.CUSTOM else ciphers.cached() or boot.debian_kernel()
 
 
 def terms(name: LabKernel, chosen: boot.Kernel, storage_bytes: int, results: Path) -> LabTerms:

@@ -32,17 +32,17 @@ from tests import flat
 from tests.unit.fakes import World
 from tests.unit.planning.test_simulated_cpu_costs import composer
 
-OWN, DEBIAN, PORTABLE = LabKernel.OWN, LabKernel.DEBIAN, Ciphers.PORTABLE
+OWN, DEBIAN, PORTABLE = LabKernel.CUSTOM, LabKernel.DEBIAN, Ciphers.GENERIC
 EMULATED, RADIOS = (False, "WiFi 802.11n"), (True, "WiFi (hwsim, WPA2)")
 
 
 def is_built(monkeypatch: pytest.MonkeyPatch, *, built: bool = True) -> None:
-    def own_kernel(_key: str = "") -> Kernel:
+    def custom_kernel(_key: str = "") -> Kernel:
         if not built:
-            raise RequirementError("the lab's own kernel has not been built", hint="make lab-kernel")
+            raise RequirementError("the custom kernel has not been built", hint="make lab-kernel")
         return Kernel(binary=Path("/linux"), modules=Path("/modules"))
 
-    monkeypatch.setattr(kernel, "own_kernel", own_kernel)
+    monkeypatch.setattr(kernel, "custom_kernel", custom_kernel)
     monkeypatch.setattr(kernel, "has_radios", lambda _=None: True)
 
 
@@ -57,7 +57,7 @@ def planned(*links: str, **asked: Any) -> Plan:
 
 def test_virtual_time_is_the_same_again_by_default() -> None:
     made = planned("local", "wired", virtual_time=True)
-    assert made.setting.is_virtual and made.setting.is_own
+    assert made.setting.is_virtual and made.setting.is_custom
     assert made.seed == plan.DEFAULT_VIRTUAL_SEED
     assert made.storage.disk is not None and made.storage.disk.name == DEFAULT_VIRTUAL_DISK
     again = msgspec.json.decode(msgspec.json.encode(made), type=Plan)
@@ -72,7 +72,9 @@ def wifi(made: Plan) -> tuple[bool, str]:
     return made.has_radio(made.links["wifi"]), made.links["wifi"].title
 
 
-def test_wifi_is_real_where_the_own_kernel_is_built_and_has_radios(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wifi_is_real_where_the_custom_kernel_is_built_and_has_radios(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for lab_kernel, expected in ((OWN, RADIOS), (DEBIAN, EMULATED)):
         is_built(monkeypatch, built=lab_kernel is OWN)
         made = planned("wired", "wifi")
@@ -98,10 +100,10 @@ def test_ciphers_are_the_processors_unless_it_has_none(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(kernel, "lacking_instructions", tuple)
     monkeypatch.setattr(ciphers, "cached", lambda: None)
-    assert planned_ciphers(OWN) is Ciphers.MACHINE
+    assert planned_ciphers(OWN) is Ciphers.ACCELERATED
     assert planned_ciphers() is PORTABLE, "Debian's kernel has no others until they are built"
     monkeypatch.setattr(ciphers, "cached", lambda: Kernel(binary=Path("linux"), modules=Path("modules")))
-    assert planned_ciphers() is Ciphers.MACHINE
+    assert planned_ciphers() is Ciphers.ACCELERATED
     for asked in ({"lab_kernel": OWN}, {}):
         made = planned(**asked, cipher_driver=PORTABLE).setting
         assert (made.lab_kernel, made.ciphers) == (planned(**asked).setting.lab_kernel, PORTABLE)
@@ -114,11 +116,11 @@ def test_ciphers_are_the_processors_unless_it_has_none(monkeypatch: pytest.Monke
 def test_portable_ciphers_are_not_a_persistent_lab_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "lacking_instructions", tuple)
     own = planned(lab_kernel=OWN)
-    up = persistent.terms(OWN, kernel.own_kernel(), own.storage.backing.size_bytes, tmp_path)
+    up = persistent.terms(OWN, kernel.custom_kernel(), own.storage.backing.size_bytes, tmp_path)
     monkeypatch.setattr(persistent, "ask", lambda *_, **_all: SimpleNamespace(terms=up, fault=""))
     assert testbed._persistent_lab(own, tmp_path / own.run_id, tmp_path)[0] is not None
     can, why = testbed._persistent_lab(flat.changed(own, ciphers=PORTABLE), tmp_path / own.run_id, tmp_path)
-    assert not can and kernel.PORTABLE_CIPHERS in why
+    assert not can and kernel.GENERIC_CIPHERS in why
 
 
 def test_a_plan_says_it_and_why(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,9 +130,9 @@ def test_a_plan_says_it_and_why(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
     monkeypatch.setattr(kernel, "lacking_instructions", tuple)
     assert "ciphers" not in reported()
-    assert "testbed lab, own kernel, portable ciphers, storage" in reported(cipher_driver=PORTABLE)
+    assert "testbed lab, custom kernel, generic ciphers, storage" in reported(cipher_driver=PORTABLE)
     monkeypatch.setattr(kernel, "lacking_instructions", lambda: ("aes", "ssse3"))
-    assert "portable ciphers (this processor lacks aes, ssse3), storage" in reported()
+    assert "generic ciphers (this processor lacks aes, ssse3), storage" in reported()
 
 
 def test_what_does_not_go_together_or_has_no_kernel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +140,7 @@ def test_what_does_not_go_together_or_has_no_kernel_is_refused(monkeypatch: pyte
         ({"virtual_time": True, "lab_kernel": DEBIAN}, "found --lab-kernel debian"),
         ({"virtual_time": True, "testbed": "host"}, "found --testbed host"),
         ({"lab_kernel": DEBIAN, "testbed": "host"}, "--lab-kernel is for the lab"),
-        ({"cipher_driver": PORTABLE, "testbed": "host"}, "--cipher-driver portable is for the lab"),
+        ({"cipher_driver": PORTABLE, "testbed": "host"}, "--cipher-driver generic is for the lab"),
         ({"disk": "ram", "backing": "file"}, "found ram and file"),
         ({"disk": "floppy"}, "floppy"),
     )

@@ -20,6 +20,21 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "figures" / "scores"
 EVIDENCE = ROOT / "tests" / "data" / "injections.json"
 
+INJECTED = {
+    "rate": "link of 30, 100 and 300 Mbit/s",
+    "deep": "link of 100 Mbit/s, depth 32",
+    "delay": "delay of 1, 5 and 20 ms each way",
+    "depth": "delay of 10 ms each way, depth 1, 4 and 32",
+    "window": "TCP window of 16 and 64 KiB",
+    "disk": "disk of 10 ms per command",
+    "r2t8": "bursts of 8 and 16 KiB: 7 to 31 R2Ts",
+    "r2t16": "bursts of 8 and 16 KiB: 7 to 31 R2Ts",
+    "cipher": "3DES",
+    "processor": "unshaped link, depth 8 and 32",
+    "quota": "a quarter of a core",
+}
+"""What each experiment of bench/whom_to_blame.py makes slow. The order is that of the table."""
+
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
     """``command`` makes it, ``measured`` says when and on what; ``summary`` are sentences below the rows."""
@@ -80,16 +95,17 @@ def injections() -> Table:
     from bench import whom_to_blame as bench
     from harness.explain import Explained, Limit
 
-    found: dict[Limit, list[Limit]] = {}
-    for cell in msgspec.json.decode(EVIDENCE.read_bytes(), type=list[bench.Judged]):
-        found.setdefault(cell.injected, []).append(Explained.of(cell.evidence).verdict.limited_by)
+    cells = msgspec.json.decode(EVIDENCE.read_bytes(), type=list[bench.Judged])
+    found: dict[tuple[str, Limit], list[Limit]] = {}
+    for cell in sorted(cells, key=lambda cell: [*INJECTED].index(cell.experiment)):
+        place = INJECTED[cell.experiment], cell.injected
+        found.setdefault(place, []).append(Explained.of(cell.evidence).verdict.limited_by)
     rows = []
-    for injected, limits in found.items():
-        right, unknown = limits.count(injected), limits.count(Limit.UNKNOWN)
-        rows.append(
-            [str(each) for each in (injected, len(limits), right, unknown, len(limits) - right - unknown)]
-        )
-    columns = ["injected", "cells", "named", "no verdict", "another one named"]
+    for (what, limit), limits in found.items():
+        right, unknown = limits.count(limit), limits.count(Limit.UNKNOWN)
+        counts = (len(limits), right, unknown, len(limits) - right - unknown)
+        rows.append([what, str(limit), *map(str, counts)])
+    columns = ["injected", "right answer", "cells", "named", "no verdict", "another one named"]
     return Table(command="python bench/whom_to_blame.py", measured="", columns=columns, rows=rows)
 
 

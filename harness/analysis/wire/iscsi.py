@@ -94,7 +94,7 @@ class IscsiWire(WireProtocol):
     """By ``initiator.negotiated()``, which has the kernel's names."""
 
     name: ClassVar[str] = ISCSI
-    remedy: ClassVar[str] = "--iscsi InitialR2T=No, longer bursts"
+    remedy: ClassVar[str] = "longer --iscsi FirstBurstLength and MaxBurstLength, InitialR2T=No"
     window_bytes: ClassVar[int | None] = WINDOW_BYTES
 
     def dialogue(

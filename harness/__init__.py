@@ -1,6 +1,6 @@
 """How much throughput a volume loses to iSCSI, its link and IPsec, and which layer causes the loss.
 
-Each folder is a room, and imports go one way between them: docs/architecture.md. Programs have
+Each folder is a package, and imports go one way between them: docs/architecture.md. Programs have
 the names in ``__all__`` (docs/api.md), which are loaded when they are used.
 """
 

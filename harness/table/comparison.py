@@ -124,7 +124,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     def slower_by(self, part: float | str) -> list[ComparedCell]:
         """The cells with the verdict slower whose B/A itself is at least ``part`` (0.05 or 5%) worse than 1;
-        their interval may reach closer to 1. None if no cell was judged: see ``is_judged``.
+        their interval may reach closer to 1. Empty also if no cell was judged: see ``is_judged``.
 
         UsageError for another part.
         """

@@ -193,7 +193,9 @@ def counted_at_it(record: dict[str, Any]) -> None:
     received, sent = carried["right0"]["rx_bytes"], carried["left0"]["tx_bytes"]
     moved = ends["target"]["tx_bytes"]
     # The questions are counted as well, and what belongs to no cell but passes just before and after it.
-    assert moved <= min(received, sent) and max(received, sent) < 1.02 * moved + 200_000, telemetry
+    counted = f"target sent {moved}, router received {received} and sent {sent} bytes"
+    # The ends are read seconds before and after the hop: a few frames of theirs alone are not the cell's.
+    assert moved - 10_000 <= min(received, sent) and max(received, sent) < 1.02 * moved + 200_000, counted
     dropped = carried["left0"]["drops"]
     assert dropped > 100 and carried["right0"]["drops"] == 0, telemetry
     assert f"packets dropped: {dropped} by the hop's interface left0" in record["warnings"], record

@@ -114,11 +114,12 @@ def marked(table: Table) -> Table:
 def title(table: Table) -> str:
     """The metric, and how many samples a value is made of."""
     cells = [cell for _, _, cell in placed(table)]
-    repeats = {cell.repeats for cell in cells}
+    # Repeats that failed or were disturbed are left out of the value.
+    samples = {cell.n for cell in cells if cell.n} or {cell.repeats for cell in cells}
     meaning = table.options.metric.figure.meaning
-    if repeats == {1}:
+    if samples == {1}:
         return f"{meaning}, one sample per cell"
-    count = " to ".join(dict.fromkeys(map(str, (min(repeats), max(repeats)))))
+    count = " to ".join(dict.fromkeys(map(str, (min(samples), max(samples)))))
     runs = max(len(cell.runs) for cell in cells)
     pooled = f", {runs} runs pooled" if runs > 1 else ""
     return f"{meaning}, median of {count} samples{pooled}"

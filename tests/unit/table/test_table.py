@@ -166,7 +166,7 @@ def test_a_ramdisk_and_reads_that_may_come_from_memory_are_no_disk_and_what_link
 
 
 CELLS_THAT_DO_NOT_COUNT = """\
-MB/s (10^6 bytes per second), median of 1 to 3 samples
+MB/s (10^6 bytes per second), median of 1 to 2 samples
 
                local        wired      wired+x           wifi
                         IPsec off      IPsec x      IPsec off

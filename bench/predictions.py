@@ -250,7 +250,7 @@ def _cells(series: Series, base: Path, repeats: int, wire: Sequence[str]) -> lis
         if rtt_ns is not None:
             links = [f"--link={UNSHAPED},rtt={rtt_ns.mid / 1000:.0f}us"]
         said.write_text(
-            run_harness("predict", f"--machine={costs}", *matrix, *links, "--format=json"), encoding="utf-8"
+            run_harness("predict", f"--cpu-costs={costs}", *matrix, *links, "--format=json"), encoding="utf-8"
         )
         run_harness(
             "run", *matrix, *series.words, *(wire or links), *often, f"--results={results}", may_fail=True

@@ -114,8 +114,8 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
 
 class PrintedPrediction(msgspec.Struct, frozen=True, kw_only=True):
     """A predicted matrix: ``predicted`` is always true. ``target_cpu_costs`` and ``initiator_cpu_costs`` are
-    names of CPU cost files, ``outside`` says which parts were never validated (``harness predict --score``), and
-    which CPU costs come from a busy machine."""
+    names of CPU cost files, ``outside`` says which parts were never validated (``harness predict --score``),
+    and which CPU costs come from a busy machine."""
 
     target_cpu_costs: str
     initiator_cpu_costs: str

@@ -113,7 +113,8 @@ class PrintedWhatIf(msgspec.Struct, frozen=True, kw_only=True):
     """Predicted effect of changes: ``predicted`` is always true.
 
     ``target_cpu_costs`` and ``initiator_cpu_costs`` are names of CPU cost files, or the run that they
-    are from. ``parts`` are sorted by gain, without those that no cell has. ``outside`` says what makes it doubtful.
+    are from. ``parts`` are sorted by gain, without those that no cell has. ``outside`` says what makes it
+    doubtful.
     """
 
     target_cpu_costs: str

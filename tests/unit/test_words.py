@@ -35,6 +35,7 @@ NAMES = set(re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`[^|]+`) \|", GLOS
 
 MEANT_BY_OTHERS = (
     'losses "beside the local disk", which is memory',  # of an earlier version, quoted
+    '"no difference shown" of cells of which',  # the same
     "xen oracle qemu",  # makers of hypervisors
     "write_barrier",  # an option of fio
 )

@@ -103,8 +103,9 @@ def test_a_shared_medium_carries_the_acks_and_hops_store_each_burst_once_more() 
 
 
 def test_packets_are_those_that_interfaces_counted() -> None:
-    """Of 256K over the unshaped link (NVMe/TCP: 10g), and four or eight at a time over wired: custom kernel, both ways with ACKs. LIO hands TCP a page at a time. With AES-GCM over the unshaped link, one at a time:
-    only open-iscsi receives in no thread."""
+    """Of 256K over the unshaped link (NVMe/TCP: 10g), and four or eight at a time over wired: custom kernel,
+    both ways with ACKs. LIO hands TCP a page at a time. With AES-GCM over the unshaped link, one at a
+    time: only open-iscsi receives in no thread."""
     packets: list[tuple[str, theory.IoDirection, int, int, int]] = [
         ("iscsi", "read", 134, 13, 293),
         ("iscsi", "write", 21, 23, 202),

@@ -109,7 +109,7 @@ SERIES = (
         links=(UNSHAPED, "wired", "wired:rtt=2ms"),
     ),
     Series(
-        name="own",
+        name="custom",
         words=("--lab-kernel=custom",),
         protect=("off", "aes128gcm16", "wireguard"),
         links=(UNSHAPED, "wired"),

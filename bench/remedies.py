@@ -123,7 +123,7 @@ SERIES = (
         for transport in ("iscsi", "nvme-tcp")
         for name, links, workloads in (
             (
-                "own",
+                "custom",
                 ("wired", "wan", "fast-ethernet"),
                 (*(f"{name}-depth1" for name in WAYS if name != "rand-write-256k"), "rand-write-256k-depth4"),
             ),

@@ -82,7 +82,7 @@ def goodput_mb_s(harness: list[str], kernel: str) -> float:
 
 def main() -> int:
     parser = argument_parser(__doc__)
-    parser.add_argument("--kernel", default="own")
+    parser.add_argument("--kernel", default="custom")
     options = parser.parse_args()
 
     def measure(timers: str) -> Round:

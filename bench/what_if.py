@@ -350,7 +350,7 @@ def virtual(folder: Path) -> Iterator[Pool]:
                 *ways,
             )
             run_harness("run", f"--profile={jobs}", *words, f"--results={results}")
-        yield Pool("own", [results], costs, faster)
+        yield Pool("custom", [results], costs, faster)
 
 
 HEADINGS = (

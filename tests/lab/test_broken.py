@@ -53,7 +53,7 @@ def test_no_cell_is_ok_that_had_cleartext_whatever_breaks_under_it(at_once: str)
     ],
 )
 def test_nor_is_one_whose_protecting_interface_goes(protection: str, at_once: str) -> None:
-    kernel = "own" if protection == "wireguard" else "debian"
+    kernel = "custom" if protection == "wireguard" else "debian"
     run_inside("inside.fails_closed", at_once, protection, kernel=kernel, said=["of which ok: 0"])
 
 

@@ -26,4 +26,4 @@ SAID = {
     "part", [part if part == "esp" else pytest.param(part, marks=pytest.mark.long) for part in SAID]
 )
 def test_they_are_proved_at_one_end_and_nothing_else_has_their_name(part: str) -> None:
-    run_inside("inside.found_protections", part, kernel="own", said=SAID[part])
+    run_inside("inside.found_protections", part, kernel="custom", said=SAID[part])

@@ -43,7 +43,7 @@ def test_modprobe_knows_what_is_built_in_and_loads_the_rest() -> None:
 
 @pytest.mark.long
 def test_the_whole_stack_runs_on_it() -> None:
-    run_inside("inside.host_testbed", kernel="own")
+    run_inside("inside.host_testbed", kernel="custom")
 
 
 with_instructions = pytest.mark.skipif(

@@ -90,12 +90,12 @@ def test_files_mounted_by_nfs_and_smb_are_volumes() -> None:
 @pytest.mark.long
 @pytest.mark.custom_kernel
 def test_nvme_tcp_and_nbd() -> None:
-    run_inside("inside.strangers", "nvme", "nbd", said=read("NVMe/TCP", "NBD"), kernel="own")
+    run_inside("inside.strangers", "nvme", "nbd", said=read("NVMe/TCP", "NBD"), kernel="custom")
 
 
 @pytest.mark.long
 @pytest.mark.custom_kernel
 def test_nvme_tcp_and_nbd_are_written_to() -> None:
     run_inside(
-        "inside.strangers", "write-others", said=["NVMe/TCP: written to", "NBD: written to"], kernel="own"
+        "inside.strangers", "write-others", said=["NVMe/TCP: written to", "NBD: written to"], kernel="custom"
     )

@@ -105,10 +105,10 @@ def test_debians_kernel_has_a_square_and_skips_what_it_lacks(tmp_path: Path) -> 
 
 @pytest.mark.custom_kernel
 def test_an_nvme_tcp_disk_comes_tells_and_goes() -> None:
-    run_inside("inside.nvme_tcp", kernel="own")
+    run_inside("inside.nvme_tcp", kernel="custom")
 
 
-@pytest.mark.parametrize("kernel", ["debian", pytest.param("own", marks=pytest.mark.custom_kernel)])
+@pytest.mark.parametrize("kernel", ["debian", pytest.param("custom", marks=pytest.mark.custom_kernel)])
 def test_an_nbd_disk_comes_tells_and_goes(kernel: str) -> None:
     run_inside("inside.nbd", kernel=kernel)
 
@@ -133,4 +133,4 @@ def test_several_initiators_with_kernels_of_their_own_each_get_a_disk(
 @pytest.mark.custom_kernel
 @pytest.mark.parametrize("room", ["nvme", "nbd"])
 def test_after_a_kill_clean_restores_everything(room: str) -> None:
-    run_inside(f"inside.killed_{room}_run", kernel="own")
+    run_inside(f"inside.killed_{room}_run", kernel="custom")

@@ -185,7 +185,7 @@ def test_the_table_names_virtual_time(matrix: Measured) -> None:
     assert "lab, virtual" in table.out and "WiFi (hwsim," in table.out, table
     settings = [cell["setting"] for cell in matrix.table()["cells"]]
     found = {(each["clock"], each["lab_kernel"], each["disk"]) for each in settings}
-    assert found == {("virtual", "own", "hdd-7200")}
+    assert found == {("virtual", "custom", "hdd-7200")}
 
 
 def proved_aloft(record: Record) -> None:

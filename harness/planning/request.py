@@ -262,7 +262,7 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
     retries: Annotated[int, often(metavar="N", help="Times to measure a disturbed cell again.")] = 2
     runtime: Annotated[
         Typed | None,
-        often(metavar="TIME", help="Time of a measurement.", default="profile's; article: 400ms"),
+        often(metavar="TIME", help="Time of a measurement.", default="profile's; basic: 400ms"),
     ] = None
     backing: Annotated[
         Typed | None,

@@ -101,7 +101,7 @@ def undecided(folder: Path) -> list[str]:
         f"{column.label} {row.workload}"
         for row, line in zip(table.rows, table.cells, strict=True)
         for column, cell in zip(table.columns, line, strict=True)
-        if cell is not None and cell.difference_from_no_ipsec is Difference.INCONCLUSIVE
+        if cell is not None and cell.difference_from_unprotected is Difference.INCONCLUSIVE
     ]
 
 

@@ -104,7 +104,7 @@ def lab(folder: Path, seeds: int, words: list[str]) -> None:
             by_theory = exact(found, service_s, alone_s)
             loads.setdefault(found.goal, []).append(found.load)
             sys.stdout.write(
-                f"  {found.goal.of}: {found.load:.0f} IOPS ({found.low} to {found.high}), "
+                f"  {found.goal.metric}: {found.load:.0f} IOPS ({found.low} to {found.high}), "
                 f"M/D/1 {by_theory:.0f} ({found.load / by_theory - 1:+.1%})\n"
             )
         for record in sorted(records, key=lambda each: (each.workload.rate_iops or 0, each.repeat)):
@@ -122,7 +122,7 @@ def lab(folder: Path, seeds: int, words: list[str]) -> None:
                 )
     for goal, found_loads in loads.items():
         spread = max(abs(load / mean(found_loads) - 1) for load in found_loads)
-        sys.stdout.write(f"{goal.of}: {mean(found_loads):.0f} IOPS, all seeds within {spread:.1%}\n")
+        sys.stdout.write(f"{goal.metric}: {mean(found_loads):.0f} IOPS, all seeds within {spread:.1%}\n")
 
 
 def server(plan: Plan, record: Record) -> tuple[float, float]:
@@ -142,7 +142,7 @@ def server(plan: Plan, record: Record) -> tuple[float, float]:
 
 def exact(found: knee.Knee, service_s: float, alone_s: float) -> float:
     """The knee of a percentile by M/D/1."""
-    part, left_s = float(found.goal.of[1:]) / 100, found.goal.at_most_ns / 1e9 - alone_s
+    part, left_s = float(found.goal.metric[1:]) / 100, found.goal.at_most_ns / 1e9 - alone_s
 
     def is_too_high(load: float) -> bool:
         return below(load, service_s, left_s) < part

@@ -50,7 +50,7 @@ STEPS = (
     "harness.runs.columns:Columns.bring_up",
     "harness.runs.columns:Columns._close",
     "harness.runs.cells:CellComposer._probe",
-    "harness.runs.measure:over_lanes",
+    "harness.runs.measure:on_connected_luns",
     "harness.runs.measure:on_disk",
     "harness.observe.environment:describe",
     "harness.protection.proof:snapshot",

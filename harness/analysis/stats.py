@@ -122,7 +122,7 @@ def repeats_expected(samples: Sequence[float], rule: StoppingRule) -> int:
 class Difference(enum.StrEnum):
     """What ratios say about whether two things differ."""
 
-    SHOWN = "shown"
+    DIFFERENT = "different"
     EQUIVALENT = "equivalent"
     INCONCLUSIVE = "inconclusive"
 
@@ -154,7 +154,7 @@ def difference(interval: tuple[float, float] | None, margin: float = MARGIN) -> 
         return None
     low, high = interval
     if not low <= 1 <= high:
-        return Difference.SHOWN
+        return Difference.DIFFERENT
     within = 1 / (1 + margin) <= low and high <= 1 + margin
     return Difference.EQUIVALENT if within else Difference.INCONCLUSIVE
 

@@ -291,7 +291,7 @@ def _of_cells(ask: LinkChange, table: Table | None, *, is_virtual: bool) -> Figu
             disturbed = True
             continue
         ratio = (
-            of.ratio_to_no_ipsec if "+" in ask.of else of.ratio_to_local
+            of.ratio_to_unprotected if "+" in ask.of else of.ratio_to_local
         ) or of.value / compared_with.value
         rows[row.name] = (ratio * compared_with.value, compared_with.value)
         if _differs(of, ratio):
@@ -307,8 +307,8 @@ def _of_cells(ask: LinkChange, table: Table | None, *, is_virtual: bool) -> Figu
 
 
 def _differs(cell: TableCell, ratio: float) -> bool:
-    if cell.difference_from_no_ipsec is not None:
-        return cell.difference_from_no_ipsec is Difference.SHOWN
+    if cell.difference_from_unprotected is not None:
+        return cell.difference_from_unprotected is Difference.DIFFERENT
     return abs(1 - ratio) > TOLERANCE
 
 

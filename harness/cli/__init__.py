@@ -150,7 +150,7 @@ harness run --target ssh://root@server --link local --link wired=eth0
 harness run --volume /mnt/nas/bench.img --size 4G   (or --portal nas.lan)""",
     "probe": """harness probe --link wired --ipsec both
 harness probe --profile switches --count 5000""",
-    "table": """harness table results/ --metric p99 --ratio ipsec
+    "table": """harness table results/ --metric p99 --ratio unprotected
 harness table results/RUN --format markdown""",
     "compare": "harness compare results/A results/B --fail-if-slower 5%",
     "explain": """harness explain results/RUN --summary

@@ -97,7 +97,7 @@ def resumed(name: str, request: PathRequest, *, probing: bool) -> tuple[RunFolde
             f"expected a run of {kinds[0]}, found a run of {kinds[1]}: {folder.path}",
             hint=f"finish it with harness {'run' if probing else 'probe'} --resume",
         )
-    planned.require_typed(made, name, options.leading_out(request))
+    planned.require_typed(made, name, options.touching_real_hardware(request))
     return folder, made
 
 

@@ -37,7 +37,7 @@ from harness.testbeds.requirements import Asked, asked_for
 
 kernel_app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
-USUAL = "debian, or own where that is not installed"
+USUAL = "debian, or custom where that is not installed"
 KERNEL = typer.Option(
     "--kernel",
     metavar="KERNEL",

@@ -55,7 +55,7 @@ def given(typed: Mapping[str, object]) -> dict[str, Any]:
     return {name: tuple(v) if isinstance(v, list) else v for name, v in typed.items() if v is not None}
 
 
-def leading_out(request: msgspec.Struct) -> list[tuple[str, str]]:
+def touching_real_hardware(request: msgspec.Struct) -> list[tuple[str, str]]:
     """The typed options that reach outside the lab, each with its value."""
     return [(flag, value) for flag, value, option in _typed(request) if option.touches_real_hardware]
 
@@ -75,7 +75,7 @@ def _typed(request: msgspec.Struct) -> Iterator[tuple[str, str, Option]]:
                 yield _flag(name, option), str(each), option
 
 
-def that_lead_out(request: type[msgspec.Struct]) -> set[str]:
+def that_touch_real_hardware(request: type[msgspec.Struct]) -> set[str]:
     """The fields whose options reach outside the lab."""
     return {name for name, _, option in _fields(request) if option.touches_real_hardware}
 

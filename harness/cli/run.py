@@ -73,7 +73,8 @@ def run(
     # Typed options override the file's.
     request = msgspec.structs.replace(request, **given)
     if resume is not None and (
-        config is not None or given.keys() - {"results", "chap_secret", *options.that_lead_out(RunRequest)}
+        config is not None
+        or given.keys() - {"results", "chap_secret", *options.that_touch_real_hardware(RunRequest)}
     ):
         raise UsageError(
             "expected no other options with --resume, because a resumed run follows its plan",

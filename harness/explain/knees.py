@@ -26,9 +26,9 @@ def sentences(knees: Iterable[Knee]) -> Iterator[str]:
 
 def _goal(goal: Goal, *, is_met: bool = True) -> str:
     time = format_duration(goal.at_most_ns / 1e9)
-    if goal.of == "mean":
+    if goal.metric == "mean":
         return f"the mean latency is {'within' if is_met else 'above'} {time}"
-    return f"{'' if is_met else 'fewer than '}{goal.of[1:]} % of requests finish within {time}"
+    return f"{'' if is_met else 'fewer than '}{goal.metric[1:]} % of requests finish within {time}"
 
 
 def _load(knee: Knee, load: float) -> str:

@@ -33,7 +33,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """One possible reading of the evidence on a cell, in ns per I/O. None means unknown.
 
     ``device_alone_ns`` is the device's time for a single I/O. ``above_plain_ns`` is the cell's processor time
-    beyond the same link without IPsec, and ``crypto_ns`` the part of it for cipher and check. ``cipher_ns``
+    beyond the same link unprotected, and ``crypto_ns`` the part of it for cipher and check. ``cipher_ns``
     is how long these keep a core busy, whether or not anything waits for it. ``core_ns`` is how long the
     busiest core works for one I/O, and ``work_ns`` the same as far as it is known better from another link.
     ``implementation_ns`` is what the digital twin does not take.

@@ -810,9 +810,9 @@ class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """A latency target: ``of`` is ``mean`` or a percentile, such as ``p99.9``."""
+    """A latency goal: ``metric`` is ``mean`` or a percentile, such as ``p99.9``."""
 
-    of: Percentile
+    metric: Percentile
     at_most_ns: Count
 
 
@@ -905,7 +905,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     are parameters of sessions that were asked for (``parse.parameters``). ``hops`` are the addresses, as in
     ``machines`` or by SNMP, of what is between the ends and whose counters the run reads.
     ``simulated_cpu_costs`` are the CPU costs of virtual time, for each column by its label, and for each
-    end's kernel and workload: ``both rand-read-4k`` if that is one kernel. ``stand_ins`` are the files of the
+    end's kernel and workload: ``both rand-read-4k`` if that is one kernel. ``overrides`` are the files of the
     user's that were taken in place of shipped ones: ``proposal aes128gcm16: ipsec/aes128gcm16.toml``.
     """
 
@@ -929,7 +929,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     probing: tuple[Probe, ...] = ()
     profile: FilePath = "basic"
     notes: tuple[Prose, ...] = ()
-    stand_ins: tuple[Prose, ...] = ()
+    overrides: tuple[Prose, ...] = ()
     runtime_s: float | None = None
     stop: StoppingRule | None = None
     sweep: Sweep | None = None
@@ -1070,8 +1070,8 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     counted less; of several protections, the one that carried least. ``cleartext_segments`` counts TCP
     segments of the portal that a capture on the link saw outside the protection; without IPsec, those in its
     samples, because there it must see them. ``packets_sampled`` counts the protected packets in that capture
-    (one in ``sampling``), of which ``packets_due`` had to be there. ``control_frames`` counts IKE, ARP and
-    the like in the captures, ``other_frames`` frames that are neither. ``unaccounted_frames`` (on a real
+    (one in ``sampling``), of which ``packets_expected`` had to be there. ``control_plane_frames`` counts IKE, ARP
+    and the like in the captures, ``other_frames`` frames that are neither. ``unaccounted_frames`` (on a real
     interface, segments of the portal's connection) and ``unaccounted_bytes`` (there 0) are what an interface
     carried beyond all of that, at the end and in the direction with the most. ``rekeys`` is how often the
     security associations were replaced. ``tcp_retransmits`` counts retransmitted segments of both ends. With
@@ -1085,10 +1085,10 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     protected_bytes_initiator: Count = 0
     protected_bytes_target: Count = 0
     packets_sampled: Count = 0
-    packets_due: Count = 0
+    packets_expected: Count = 0
     sampling: Count = 1
     cleartext_segments: Count = 0
-    control_frames: Count = 0
+    control_plane_frames: Count = 0
     other_frames: Count = 0
     unaccounted_frames: Count = 0
     unaccounted_bytes: Count = 0
@@ -1156,7 +1156,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     folder. With several initiators, ``clients`` has each one's part; ``read`` and ``write`` are their totals,
     with percentiles from the merged histograms. ``wifi`` is the association before, during and after.
     ``telemetry`` is what was measured during the cell, or just before it; None if nothing was. ``reread``
-    says whether reads of a black-box target come from its disk; None where that is known. ``stand_ins`` are
+    says whether reads of a black-box target come from its disk; None where that is known. ``overrides`` are
     copied from its plan.
     """
 
@@ -1187,7 +1187,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     wifi: tuple[WifiState, ...] = ()
     telemetry: Telemetry | None = None
     reread: Reread | None = None
-    stand_ins: tuple[Prose, ...] = ()
+    overrides: tuple[Prose, ...] = ()
     schema: int = SCHEMA_VERSION
 
     @property

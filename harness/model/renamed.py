@@ -31,6 +31,7 @@ RENAMED: Mapping[str, str] = {
     "--kernel own": "--kernel custom",
     "--cipher-driver machine": "--cipher-driver accelerated",
     "--cipher-driver portable": "--cipher-driver generic",
+    "--ratio ipsec": "--ratio unprotected",
     "--cpu-costs lab-own": "--cpu-costs lab-custom",
     "--initiator-cpu-costs lab-own": "--initiator-cpu-costs lab-custom",
     "share --to": "share --output",

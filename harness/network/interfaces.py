@@ -23,10 +23,10 @@ from typing import TypeVar
 import msgspec
 
 from harness.hosts import Host, of_each
+from harness.hosts.black_box import BlackBoxHost
 from harness.hosts.footprint import Leftover
 from harness.hosts.journal import Journal
 from harness.hosts.undo import UndoStep
-from harness.hosts.unseen import Unseen
 from harness.model import IPV4, IPV6, Family, LinkProfile, addresses
 from harness.model.errors import RequirementError, UsageError
 from harness.network import links, sysctls
@@ -460,7 +460,7 @@ def to_portal(initiator: Host, profile: LinkProfile, *, index: int, port: int) -
         port=port,
         is_shared=True,
         initiator=initiator,
-        target=Unseen(),
+        target=BlackBoxHost(),
         initiator_iface=iface.name,
         target_iface="",
         initiator_address=address,
@@ -499,7 +499,7 @@ class OwnAddress(msgspec.Struct, frozen=True):
         return (UndoStep(("ip", "-6", "address", "del", *self._words), absent=gone),)
 
 
-class SourceRoute(msgspec.Struct, frozen=True):
+class PolicyRoute(msgspec.Struct, frozen=True):
     """A rule and a table of its own for packets from ``address`` to ``peer``, and for nothing else."""
 
     address: str
@@ -596,7 +596,7 @@ def bring_up(
             if end.siblings or end.chosen != end.iface.name:
                 table, priority = (first + 2 * index + side for first in (TABLE, PRIORITY))
                 _require_free(end.host, table, priority, end.ip)
-                route = SourceRoute(end.address, end.peer, end.iface.name, end.gateway, table, priority)
+                route = PolicyRoute(end.address, end.peer, end.iface.name, end.gateway, table, priority)
                 stack.enter_context(journal.hold(end.host, route))
                 if (chosen := end.chosen) != end.iface.name:
                     raise RequirementError(

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from harness.hosts import Host, of_each
+from harness.hosts.black_box import BlackBoxHost
 from harness.hosts.footprint import Leftover
 from harness.hosts.journal import Journal
 from harness.hosts.undo import UndoStep
-from harness.hosts.unseen import Unseen
 from harness.model import IPV4, IPV6, Duplex, End, Family, LinkProfile, addresses
 from harness.model.errors import RequirementError
 from harness.storage import transports
@@ -87,7 +87,7 @@ class LinkPath:
     @property
     def sees_target(self) -> bool:
         """Whether both ends are hosts of the run; if not, the target is a black box."""
-        return not isinstance(self.target, Unseen)
+        return not isinstance(self.target, BlackBoxHost)
 
 
 @dataclass(frozen=True)

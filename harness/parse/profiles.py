@@ -164,7 +164,7 @@ FOLDERS = {
 SUFFIXES = (".toml", ".fio")
 
 
-def stand_ins(kind: str, names: Iterable[str]) -> Iterator[str]:
+def overrides(kind: str, names: Iterable[str]) -> Iterator[str]:
     """Those of names, or of files, that are not what is shipped by that name: ``link wired:
     profiles/links/wired.toml``."""
     parts = FOLDERS[kind]

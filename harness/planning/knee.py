@@ -112,7 +112,7 @@ def _at(job: Job, load: int, goals: tuple[Goal, ...], most_s: float) -> Job:
             f"{job.name}: expected only reads and writes of one size, found {', '.join(others) or 'others'}",
             hint="choose other workloads with --workload",
         )
-    parts = [1 - float(goal.of[1:]) / 100 for goal in goals if goal.of.startswith("p")]
+    parts = [1 - float(goal.metric[1:]) / 100 for goal in goals if goal.metric.startswith("p")]
     requests = max(FEWEST, *(EXCEEDING / part for part in parts), 0)
     time_s = min(most_s, max(LEAST_S, requests / load))
     kept = {option: value for option, value in options.items() if option in KEPT}

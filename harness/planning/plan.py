@@ -80,8 +80,8 @@ from harness.parse.profiles import (
     load_link,
     load_proposal,
     over_ip,
+    overrides,
     real_link,
-    stand_ins,
 )
 from harness.planning import axes, existing
 from harness.planning.request import (
@@ -181,7 +181,7 @@ def make_plan(request: RunRequest) -> Plan:
                 jobs, lambda job: _sized(job, backing.size_bytes) if runtime_s is None else _unverified(job)
             ),
         ),
-        stand_ins=tuple(_stand_ins(request, () if there.black_box else proposals, disk)),
+        overrides=tuple(_overrides(request, () if there.black_box else proposals, disk)),
         runtime_s=runtime_s,
         created_unix_s=time.time(),
         harness_version=__version__,
@@ -213,7 +213,7 @@ def _measurable(request: RunRequest, runtime_s: float | None) -> Callable[[Job],
     return check
 
 
-def _stand_ins(request: RunRequest, proposals: Iterable[str], disk: DiskProfile | None) -> Iterator[str]:
+def _overrides(request: RunRequest, proposals: Iterable[str], disk: DiskProfile | None) -> Iterator[str]:
     """The files of the user's that have the names of shipped ones."""
     links = (spec for spec in request.links or DEFAULT_LINKS if spec != LINK_LOCAL and not is_real(spec))
     named = {
@@ -224,7 +224,7 @@ def _stand_ins(request: RunRequest, proposals: Iterable[str], disk: DiskProfile 
         "profile": [request.profile] if request.profile.endswith(".fio") else [],
     }
     for kind, names in named.items():
-        yield from stand_ins(kind, names)
+        yield from overrides(kind, names)
 
 
 def new_run_id() -> str:

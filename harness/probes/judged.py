@@ -40,7 +40,7 @@ def blank(plan: Plan, column: Column, probe: Probe, *, repeat: int = 1, order: i
         emulated=link.emulated,
         link_title=link.title,
         encrypts=plan.encrypts(column),
-        stand_ins=plan.stand_ins,
+        overrides=plan.overrides,
     )
 
 

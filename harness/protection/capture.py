@@ -287,7 +287,7 @@ def _named(kind: int, packet: bytes) -> str:
 
 
 @dataclass(kw_only=True)
-class Tap:
+class CapturePoint:
     """The capture at one end: its growing file, and how far that has been read."""
 
     end: str
@@ -399,7 +399,7 @@ class Tap:
 class Capture:
     """The captures of the ends that are seen, the initiator's first; they keep one frame in ``one_in``."""
 
-    taps: tuple[Tap, ...]
+    taps: tuple[CapturePoint, ...]
     one_in: int
     since_start: list[int] = field(default_factory=lambda: [0, 0])
     """The portal's segments in clear that each end has sent since the capture began."""
@@ -491,7 +491,7 @@ def capture(
             running.append((end, host, file, daemon))
         # Only now: each takes a while to start, and of that most is waiting.
         taps = [
-            Tap(end=end, file=file, daemon=daemon, reader=_begun(reader, host, file, daemon))
+            CapturePoint(end=end, file=file, daemon=daemon, reader=_begun(reader, host, file, daemon))
             for end, host, file, daemon in running
         ]
         for tap in taps:

@@ -344,7 +344,10 @@ def of_all(proofs: Sequence[Proof]) -> Proof:
 OF_ALL: tuple[tuple[Callable[[list[int]], int], tuple[str, ...]], ...] = (
     (min, ("protected_bytes", "protected_bytes_initiator", "protected_bytes_target")),
     (max, ("unaccounted_frames", "unaccounted_bytes")),
-    (sum, ("packets_sampled", "packets_due", "cleartext_segments", "control_frames", "other_frames")),
+    (
+        sum,
+        ("packets_sampled", "packets_expected", "cleartext_segments", "control_plane_frames", "other_frames"),
+    ),
     (sum, ("rekeys",)),
 )
 """How a path's figures come of its layers'; all others are the outermost's."""
@@ -361,10 +364,10 @@ def _proof(ends: Sequence[EndChange], capture: Capture, balances: Sequence[Balan
         protected_bytes_initiator=protected[0],
         protected_bytes_target=sum(protected[1:]),
         packets_sampled=sum(end.seen.sampled for end in ends),
-        packets_due=sum(end.samples_due for end in ends),
+        packets_expected=sum(end.samples_due for end in ends),
         sampling=capture.one_in,
         cleartext_segments=sum(end.seen.cleartext for end in ends),
-        control_frames=sum(end.seen.control for end in ends),
+        control_plane_frames=sum(end.seen.control for end in ends),
         other_frames=sum(end.seen.other for end in ends),
         unaccounted_frames=max([0, *(balance.frames for balance in balances)]),
         unaccounted_bytes=max([0, *(balance.bytes or 0 for balance in balances)]),

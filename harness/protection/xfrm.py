@@ -22,7 +22,7 @@ POLICY_PRIORITY = 10_000
 """With the path's index added. It comes before all policies of the machine's own IKE daemon, of which
 strongSwan's begin at 100 000 (a lower number comes first)."""
 
-CLEARANCE_PRIORITY = POLICY_PRIORITY - 1
+BYPASS_PRIORITY = POLICY_PRIORITY - 1
 
 FAIL_CLOSED_PRIORITY = 20_000
 """After the path's own policies, and before others': what those protected would count as the path's."""
@@ -86,12 +86,12 @@ class IpsecFailClosed(OfThePortal, frozen=True):
     PRIORITY = FAIL_CLOSED_PRIORITY
 
 
-class Clearance(OfThePortal, frozen=True):
+class Bypass(OfThePortal, frozen=True):
     """Lets it pass in clear, before policies that would protect it: for a path without IPsec between two
     machines that the user's own IPsec joins."""
 
     ACTION = "allow"
-    PRIORITY = CLEARANCE_PRIORITY
+    PRIORITY = BYPASS_PRIORITY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +111,7 @@ class Policy:
         if {self.source, self.destination} != {addresses.alone(address) for address in addresses_of(path)}:
             return False
         of_the_portal = (
-            (FAIL_CLOSED_PRIORITY, CLEARANCE_PRIORITY) if self.text.endswith(f"port {path.port}") else ()
+            (FAIL_CLOSED_PRIORITY, BYPASS_PRIORITY) if self.text.endswith(f"port {path.port}") else ()
         )
         return not path.is_shared or self.priority in (POLICY_PRIORITY + path.index, *of_the_portal)
 
@@ -146,5 +146,5 @@ def addresses_of(path: LinkPath) -> tuple[str, str]:
 
 def is_joined(host: Host, path: LinkPath) -> bool:
     """Whether a host has IPsec policies of somebody else for traffic between the ends of a path."""
-    ours = range(CLEARANCE_PRIORITY, FAIL_CLOSED_PRIORITY + 1)
+    ours = range(BYPASS_PRIORITY, FAIL_CLOSED_PRIORITY + 1)
     return any(policy.covers(path) and policy.priority not in ours for policy in policies_of(host))

@@ -120,9 +120,11 @@ def describe(cell: TableCell | None, metric: Metric) -> str:
     )
     if cell.ratio_to_local is not None:
         parts.append(f"{cell.ratio_to_local:.3g} times local")
-    if cell.ratio_to_no_ipsec is not None:
-        shown = f" ({cell.difference_from_no_ipsec})" if cell.difference_from_no_ipsec is not None else ""
-        parts.append(f"{cell.ratio_to_no_ipsec:.3g} times without IPsec{shown}")
+    if cell.ratio_to_unprotected is not None:
+        shown = (
+            f" ({cell.difference_from_unprotected})" if cell.difference_from_unprotected is not None else ""
+        )
+        parts.append(f"{cell.ratio_to_unprotected:.3g} times without IPsec{shown}")
     if cell.proof and cell.proof["protected_bytes"]:
         seen = cell.proof["cleartext_segments"]
         parts.append(f"proof: {cell.proof['protected_bytes']} protected bytes, {seen} segments in the clear")

@@ -84,7 +84,7 @@ class ThroughputRatio(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_reported(self) -> bool:
         """Whether it is a figure: not if a difference is neither shown nor ruled out."""
-        return self.difference in (Difference.SHOWN, None)
+        return self.difference in (Difference.DIFFERENT, None)
 
     @property
     def brief(self) -> str:
@@ -98,7 +98,7 @@ class ThroughputRatio(msgspec.Struct, frozen=True, kw_only=True):
             return f"{amount} (measured once)"
         least, most = signed(self.interval)
         match self.difference:
-            case Difference.SHOWN:
+            case Difference.DIFFERENT:
                 return f"{amount} ({_ends(self.interval)})"
             case Difference.EQUIVALENT:
                 return f"under {100 * MARGIN:.0f} % ({least} to {most})"
@@ -379,7 +379,7 @@ class _Held(msgspec.Struct, frozen=True):
 def _kept(column: TableColumn, cell: TableCell, explained: Explained) -> float | None:
     """The part that a cell has of what it is held to; None if that is unknown."""
     if column.column.protection:
-        return cell.ratio_to_no_ipsec
+        return cell.ratio_to_unprotected
     if not column.is_memory and cell.ratio_to_local is not None:
         return cell.ratio_to_local
     if cell.value is None or explained.mb_s is None:
@@ -433,11 +433,11 @@ def _compared(found: Sequence[_Held]) -> ThroughputRatio | None:
     """
     is_exact = all(held.explained.evidence.is_virtual for held in found)
     each = [held.cell.within_rounds for held in found]
-    common = [block for block in each[0] if all(block in ratios for ratios in each)]
+    common = [one for one in each[0] if all(one in ratios for ratios in each)]
     if len(common) > 1 or (common and all(len(ratios) == 1 for ratios in each)):
-        pooled = [stats.median([ratios[block] for ratios in each]) for block in common]
+        pooled = [stats.median([ratios[one] for ratios in each]) for one in common]
         return ThroughputRatio.of(pooled, is_exact=is_exact)
-    medians = [held.cell.ratio_to_no_ipsec or held.cell.ratio_to_local for held in found]
+    medians = [held.cell.ratio_to_unprotected or held.cell.ratio_to_local for held in found]
     known = [ratio for ratio in medians if ratio]
     if len(known) < len(found):
         return None

@@ -126,7 +126,7 @@ class Search:
         found = {}
         for trial, record in self.records.items():
             parts = [io.latency for io in (record.read, record.write) if io is not None]
-            values = [getattr(latency, FIGURES[goal.of]) for latency in parts]
+            values = [getattr(latency, FIGURES[goal.metric]) for latency in parts]
             found[trial] = max((value for value in values if value is not None), default=math.inf)
         return found
 

@@ -22,7 +22,7 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     ``lost_hops`` are the hops for which they are unknown, each with the reason. ``protected_bytes`` is what
     the protection carried, by the counters of the end that counted less; None without any. ``is_from_run``
     marks a probe that ``harness run`` made between its cells, for a shorter time than ``harness probe``
-    would. ``stand_ins`` are copied from its plan.
+    would. ``overrides`` are copied from its plan.
     """
 
     run_id: RunId
@@ -48,7 +48,7 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     agreed: dict[Name, dict[Prose, Prose]] = {}
     raw: tuple[RunFile, ...] = ()
     is_from_run: bool = False
-    stand_ins: tuple[Prose, ...] = ()
+    overrides: tuple[Prose, ...] = ()
     schema: int = SCHEMA_VERSION
 
     @property

@@ -112,8 +112,8 @@ def _sweep(plan: Plan) -> None:
         if axis not in AXES:
             raise unknown_name("axis", axis, AXES)
     for goal in goals:
-        if goal.of not in FIGURES:
-            raise unknown_name("goal", goal.of, FIGURES)
+        if goal.metric not in FIGURES:
+            raise unknown_name("goal", goal.metric, FIGURES)
     _same(bool(plan.sweep.over), not goals)
     _same(plan.repeats, TRIALS if goals else 1)
     _same(plan.stop, None)

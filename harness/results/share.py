@@ -441,7 +441,7 @@ FIELDS: Mapping[str, Callable[[Cleaner, Any], Any]] = {
     ),
     "Plan.simulated_cpu_costs": lambda _cleaner, _value: {},
     **dict.fromkeys(
-        ("Plan.stand_ins", "Record.stand_ins", "ProbeRecord.stand_ins"),
+        ("Plan.overrides", "Record.overrides", "ProbeRecord.overrides"),
         lambda cleaner, found: tuple(cleaner.title(text.partition(":")[0]) for text in found),
     ),
     "Job.options": _options,

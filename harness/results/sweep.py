@@ -42,7 +42,7 @@ class Surface:
 
     grid: dict[Place, dict[str, float]]
     forecast: dict[Place, Estimate] = field(default_factory=dict)
-    right_blocks: int = 0
+    right_rounds: int = 0
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ class SweepSchedule(Schedule):
             was_right = all(
                 abs(math.log(rates[place] / surface.forecast[place].value)) <= error for place in tried
             )
-            surface.right_blocks = surface.right_blocks + 1 if was_right else 0
+            surface.right_rounds = surface.right_rounds + 1 if was_right else 0
             surface.forecast = {}
         estimates = surface.estimates(rates)
         left = sorted(
@@ -180,7 +180,7 @@ class SweepSchedule(Schedule):
             key=lambda each: -estimates[each].error,
         )
         unsure = [place for place in left if estimates[place].error > error]
-        if not unsure and surface.right_blocks >= RIGHT_BLOCKS:
+        if not unsure and surface.right_rounds >= RIGHT_BLOCKS:
             return []
         surface.forecast = {place: estimates[place] for place in left[:AT_ONCE]}
         return left[:AT_ONCE]

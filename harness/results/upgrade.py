@@ -170,13 +170,21 @@ def _from_4(kind: FileKind, data: Json) -> Json:
     data = _within(data, "setting", {}, _VALUES)
     if kind != "plan":
         found = _renamed(data, _LOAD) if kind == "probe" else _within(data, "telemetry", _LOAD)
+        found = _renamed(_within(found, "proof", _PROOF), _OVERRIDES)
         return {**found, "column": _pre_existing(found["column"])}
-    found = _renamed(_within(data, "storage", {"reached": "black_box"}), {"charges": "simulated_cpu_costs"})
+    found = _renamed(
+        _within(data, "storage", {"reached": "black_box"}), _OVERRIDES | {"charges": "simulated_cpu_costs"}
+    )
+    if (sweep := found.get("sweep")) and sweep.get("goals"):
+        goals = [_renamed(goal, {"of": "metric"}) for goal in sweep["goals"]]
+        found = {**found, "sweep": {**sweep, "goals": goals}}
     columns = [_pre_existing(column) for column in found["columns"]]
     return {**found, "columns": columns, "profile": PROFILES.get(found["profile"], found["profile"])}
 
 
 _LOAD = {"others": "background_load"}
+_OVERRIDES = {"stand_ins": "overrides"}
+_PROOF = {"control_frames": "control_plane_frames", "packets_due": "packets_expected"}
 
 _VALUES = {"lab_kernel": {"own": "custom"}, "ciphers": {"machine": "accelerated", "portable": "generic"}}
 """New values, by key and old value."""

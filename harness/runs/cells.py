@@ -518,7 +518,7 @@ class CellComposer(Composer):
             emulated=profile.emulated if profile else False,
             link_title=profile.title if profile else self._local.title if self._local else "",
             encrypts=plan.encrypts(column),
-            stand_ins=plan.stand_ins,
+            overrides=plan.overrides,
         )
         try:
             with self._spent.on(spent.COLUMNS_UP):
@@ -765,7 +765,7 @@ class CellComposer(Composer):
                 counts.append(count())
 
         if connected_luns:
-            done = measure.over_lanes(
+            done = measure.on_connected_luns(
                 connected_luns,
                 job_on,
                 raw,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from harness.analysis.wire import framings
 from harness.hosts import Host
+from harness.hosts.black_box import BlackBoxHost
 from harness.hosts.journal import Journal
-from harness.hosts.unseen import Unseen
 from harness.model import ENDS, PROTECTION_OFF, Column, LinkProfile, Plan
 from harness.model.errors import CommandFailed
 from harness.network import interfaces, links, paths, trunk, wifi
@@ -53,7 +53,7 @@ class Hosts:
     @property
     def all(self) -> tuple[Host, ...]:
         """Those that are seen."""
-        return self.initiators if isinstance(self.target, Unseen) else (*self.initiators, self.target)
+        return self.initiators if isinstance(self.target, BlackBoxHost) else (*self.initiators, self.target)
 
     def observer(self, emit: Emit, *, energy: bool = True) -> counters.Observer:
         """What watches all of them, including hops. It reports a lost hop through ``emit``."""
@@ -381,4 +381,4 @@ class Columns:
         for end, host in zip(ENDS, (path.initiator, path.target), strict=True):
             # Only if there is any: otherwise the kernel would begin to look up policies for every packet.
             if xfrm.is_joined(host, path):
-                stack.enter_context(self.journal.hold(host, xfrm.Clearance(end, *ends, path.port)))
+                stack.enter_context(self.journal.hold(host, xfrm.Bypass(end, *ends, path.port)))

@@ -51,7 +51,7 @@ class Composer:
         """Write down what a column that is up has, for each initiator, and what is known of it besides."""
         self._facts[f"column {column.label}"] = {
             "agreed": [up.agreed for up in paths],
-            "control": [msgspec.to_builtins(up.control) for up in paths],
+            "positive_control": [msgspec.to_builtins(up.control) for up in paths],
             **more,
         }
         self.folder.save_environment(self._facts)

@@ -19,11 +19,11 @@ from pathlib import Path
 
 from harness.analysis import disturbance
 from harness.hosts import LOADED, PRIVATE, Host, NamespaceHost, of_each, runner, signals
+from harness.hosts.black_box import BlackBoxHost
 from harness.hosts.footprint import module_name
 from harness.hosts.journal import Journal
 from harness.hosts.runner import last_lines
 from harness.hosts.state import lasting_folder
-from harness.hosts.unseen import Unseen
 from harness.model import ENDS, TRANSPORTS, HopKind, LabKernel, Plan, unread
 from harness.model.errors import CommandFailed, HarnessError, HostLost, Interrupted, RequirementError
 from harness.network import interfaces
@@ -124,12 +124,12 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
         # there.
         named = participants.machines(machines.target, machines.initiators)
         initiators = tuple(reach(each) for each in named if each.role == "initiator")
-        target = next((reach(each) for each in named if each.role == "target"), Unseen())
+        target = next((reach(each) for each in named if each.role == "target"), BlackBoxHost())
         if plan.capabilities.has_machines:
             from harness.testbeds import doctor  # here, because its import takes its time in the lab
 
             roles = dict.fromkeys(initiators, "initiator")
-            seen = roles if isinstance(target, Unseen) else {**roles, target: "target"}
+            seen = roles if isinstance(target, BlackBoxHost) else {**roles, target: "target"}
             of_each([*seen], lambda host: doctor.require(host, seen[host], plan))
         for initiator, link in itertools.product(initiators, plan.links.values()):
             if plan.storage.black_box is not None:

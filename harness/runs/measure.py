@@ -91,7 +91,7 @@ def on_disk(
     return whole
 
 
-def over_lanes(
+def on_connected_luns(
     connected_luns: Sequence[ConnectedLun],
     job: Callable[[str], str],
     raw: Path,

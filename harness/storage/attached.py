@@ -25,7 +25,7 @@ OPEN = """
 blockdev --setrw "$1"
 test "$(blockdev --getro "$1")" = 0
 """
-"""For sh(1): nobody looks at the disk any more, whose rule makes it read-only (``untouched``)."""
+"""For sh(1): nobody looks at the disk any more, whose rule makes it read-only (``udev``)."""
 
 _step = functools.partial(requests.step, __package__)
 

@@ -20,7 +20,7 @@ from harness.hosts.journal import Journal, Resource
 from harness.model import BackingKind, BlackBoxTarget
 from harness.model.errors import CellInvalid, CommandFailed
 from harness.storage.chap import Secrets
-from harness.storage.untouched import UdevRule
+from harness.storage.udev import UdevRule
 
 
 class NoAnswer(CommandFailed):
@@ -83,7 +83,7 @@ class Sides:
     secrets: Secrets | None = field(default=None, repr=False)
 
     def udev_rule(self, name: str, match: str) -> UdevRule:
-        """Keeps the initiator's machine from disks that are measured: see ``untouched``."""
+        """Keeps the initiator's machine from disks that are measured: see ``udev``."""
         return UdevRule(name, match, is_custom=self.black_box is None)
 
 

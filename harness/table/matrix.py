@@ -37,7 +37,7 @@ from harness.results.columns import (
 )
 from harness.results.metrics import Metric, Of, in_direction, reader
 from harness.table import notes
-from harness.table.options import Block, Options, Table, TableCell, TableColumn
+from harness.table.options import Options, Round, Table, TableCell, TableColumn
 
 _ADDED_UP = tuple(
     field.name
@@ -162,12 +162,12 @@ def _cell(
     if not records:
         return None
     good = disturbance.counting(records)
-    blocks = {
+    rounds = {
         (record.run_id, record.repeat): disturbance.undisturbed(value, record)
         for record in good
         if (value := read(record)) is not None
     }
-    values = [value for value, _ in blocks.values()]
+    values = [value for value, _ in rounds.values()]
     reasons = notes.reasons(records)
     if len(values) < len(good):
         reasons += (notes.lacking(metric, good, len(good) - len(values), len(records)),)
@@ -190,7 +190,7 @@ def _cell(
         is_disturbed=is_disturbed,
         cause=disturbance.cause(worst) if worst is not None and is_disturbed else "",
         is_lab_limited=is_lab_limited,
-        blocks=blocks,
+        rounds=rounds,
         samples={
             (record.run_id, record.repeat): duet.Side.of(value, record)
             for record in records
@@ -251,8 +251,8 @@ def _with_ratios(
         yield msgspec.structs.replace(
             cell,
             ratio_to_local=_ratio(cell, local),
-            ratio_to_no_ipsec=_ratio(cell, plain),
-            difference_from_no_ipsec=stats.difference(
+            ratio_to_unprotected=_ratio(cell, plain),
+            difference_from_unprotected=stats.difference(
                 stats.ratio_interval(list(_within_rounds(cell, plain).values()))
             ),
             within_rounds=_within_rounds(cell, baseline),
@@ -261,14 +261,14 @@ def _with_ratios(
         )
 
 
-def _within_rounds(cell: TableCell, baseline: TableCell | None) -> dict[Block, float]:
+def _within_rounds(cell: TableCell, baseline: TableCell | None) -> dict[Round, float]:
     """The ratio within each round in which both were measured; a value of zero has none."""
     if baseline is None or cell.is_disturbed or baseline.is_disturbed:
         return {}
     return {
-        block: value / baseline.blocks[block][0]
-        for block, (value, _) in cell.blocks.items()
-        if value and block in baseline.blocks and baseline.blocks[block][0]
+        one: value / baseline.rounds[one][0]
+        for one, (value, _) in cell.rounds.items()
+        if value and one in baseline.rounds and baseline.rounds[one][0]
     }
 
 
@@ -293,19 +293,19 @@ def _bounds(cell: TableCell, baseline: TableCell | None) -> tuple[float, float] 
     """
     if baseline is None or not (cell.is_disturbed or baseline.is_disturbed):
         return None
-    of, to = cell.blocks, baseline.blocks
-    common = [block for block, (_, most) in of.items() if most and to.get(block, (0.0, 0.0))[0]]
+    of, to = cell.rounds, baseline.rounds
+    common = [one for one, (_, most) in of.items() if most and to.get(one, (0.0, 0.0))[0]]
     if not common:
         return None
-    low = stats.median([of[block][0] / to[block][1] for block in common])
-    high = stats.median([of[block][1] / to[block][0] for block in common])
+    low = stats.median([of[one][0] / to[one][1] for one in common])
+    high = stats.median([of[one][1] / to[one][0] for one in common])
     return (low, high) if low and math.isfinite(high) else None
 
 
 def _pairs(cell: TableCell, baseline: TableCell | None) -> tuple[duet.Pair, ...]:
     """All repeats of each round that has both, disturbed or not."""
     found = baseline.samples if baseline is not None else {}
-    return tuple((sample, found[block]) for block, sample in cell.samples.items() if block in found)
+    return tuple((sample, found[one]) for one, sample in cell.samples.items() if one in found)
 
 
 def with_reference(table: Table, reference: Reference) -> Table:

@@ -36,7 +36,7 @@ LAB_SIGN = "lab"
 """Next to a value that the lab limits, not the emulated link."""
 
 SIGNS = {Difference.EQUIVALENT: "\N{ALMOST EQUAL TO}", Difference.INCONCLUSIVE: "?"}
-"""Next to a value that is not shown to differ from the same link without IPsec."""
+"""Next to a value that is not shown to differ from the same link unprotected."""
 
 T = TypeVar("T")
 _FIGURE = re.compile(r"\b\d+(?:\.\d+)?(?:e[-+]?\d+)?\b")  # and none in a name
@@ -56,8 +56,12 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sign_of(cell: TableCell) -> str:
-    """The sign of a value that is not shown to differ from the same link without IPsec; empty for others."""
-    return SIGNS.get(cell.difference_from_no_ipsec, "") if cell.difference_from_no_ipsec is not None else ""
+    """The sign of a value that is not shown to differ from the same link unprotected; empty for others."""
+    return (
+        SIGNS.get(cell.difference_from_unprotected, "")
+        if cell.difference_from_unprotected is not None
+        else ""
+    )
 
 
 def caution(cell: TableCell) -> str:
@@ -284,8 +288,8 @@ def _signs(table: Table) -> Iterable[str]:
         elif min(spreads) < FEWEST:
             bound += f" (under {FEWEST} samples: to the farthest sample)"
         yield f"±: distance from the median to the {bound}."
-    found = {cell.difference_from_no_ipsec for cell in cells}
-    held_to = "the same link without IPsec (95 % interval of the ratios within rounds)"
+    found = {cell.difference_from_unprotected for cell in cells}
+    held_to = "the same link unprotected (95 % interval of the ratios within rounds)"
     if Difference.EQUIVALENT in found:
         yield f"{SIGNS[Difference.EQUIVALENT]}: equivalent (within {MARGIN:.0%}) to {held_to}."
     if Difference.INCONCLUSIVE in found:
@@ -316,7 +320,7 @@ def origins(context: Context) -> Iterable[str]:
         about += [f"disk {disk.title}: {disk.description}" for disk in disks if disk is not None]
         where = setting.name if machine.side_of(setting) else f"Testbed {setting.name}"
         yield f"{where}: {'; '.join([_listed(runs, 'run'), *about])}."
-    for text in dict.fromkeys(text for record in context.records for text in record.stand_ins):
+    for text in dict.fromkeys(text for record in context.records for text in record.overrides):
         yield f"Warning: a user's file replaced a shipped one: {text}."
     if lists := [setting.predicted_from for setting in sorted(by_setting) if setting.predicted_from]:
         yield (

@@ -20,11 +20,11 @@ class RatioTo(Choice):
 
     NONE = "none"
     LOCAL = "local"
-    IPSEC = "ipsec"
+    UNPROTECTED = "unprotected"
 
     @property
     def baseline(self) -> str:
-        return "local" if self is RatioTo.LOCAL else "the same link without IPsec"
+        return "local" if self is RatioTo.LOCAL else "the same link unprotected"
 
 
 class TableFormat(Choice):
@@ -38,7 +38,7 @@ class TableFormat(Choice):
     JSON = "json"
 
 
-Block = tuple[str, int]
+Round = tuple[str, int]
 """One repeat of every cell, measured close in time: the run's id and the number of the repeat."""
 
 
@@ -91,9 +91,9 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     """What ``printed.PrintedCell`` describes, and what only other views show.
 
     ``low`` and ``high`` are as in ``stats.Summary``, None of one sample; ``spread`` is a part of the value.
-    Ratios are medians of the ratios within rounds, and ``difference_from_no_ipsec`` is what
+    Ratios are medians of the ratios within rounds, and ``difference_from_unprotected`` is what
     ``stats.difference`` says about them. ``within_rounds`` are these ratios: to the same link without
-    protection or, in a column without any, to the local disk. ``blocks`` are the values behind the cell's,
+    protection or, in a column without any, to the local disk. ``rounds`` are the values behind the cell's,
     each with the most that it would be undisturbed. ``cause`` says who disturbed it; instead of a ratio it
     then has ``bounds``, between which two that of ``within_rounds`` would be undisturbed. ``samples`` are all
     that are ok, disturbed or not, and ``pairs`` those of both in each round. ``mark`` is the number of the
@@ -108,12 +108,12 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None = None
     spread: float | None = None
     ratio_to_local: float | None = None
-    ratio_to_no_ipsec: float | None = None
-    difference_from_no_ipsec: Difference | None = None
-    blocks: Mapping[Block, tuple[float, float]] = {}
-    within_rounds: Mapping[Block, float] = {}
+    ratio_to_unprotected: float | None = None
+    difference_from_unprotected: Difference | None = None
+    rounds: Mapping[Round, tuple[float, float]] = {}
+    within_rounds: Mapping[Round, float] = {}
     bounds: tuple[float, float] | None = None
-    samples: Mapping[Block, Side] = {}
+    samples: Mapping[Round, Side] = {}
     pairs: tuple[Pair, ...] = ()
     proof: dict[str, int | None] | None = None
     disturbed: float | None = None
@@ -126,7 +126,7 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     mark: int | None = None
 
     def ratio(self, to: RatioTo) -> float | None:
-        return {RatioTo.LOCAL: self.ratio_to_local, RatioTo.IPSEC: self.ratio_to_no_ipsec}.get(to)
+        return {RatioTo.LOCAL: self.ratio_to_local, RatioTo.UNPROTECTED: self.ratio_to_unprotected}.get(to)
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,8 +30,8 @@ class PrintedCell(TypedDict):
     ``n`` is the number of samples behind the value, out of ``repeats`` measurements. ``value``, ``low`` and
     ``high`` are in ``unit``, unrounded: the median, and its 95 % interval or the farthest samples; null if no
     sample counts, and ``low`` and ``high`` also if one does. ``metric`` is the chosen metric.
-    ``ratio_to_local`` and ``ratio_to_no_ipsec`` are ratios of the values; null for the baseline itself.
-    ``difference_from_no_ipsec`` is null without such a baseline, or with one block. ``disturbed`` is the
+    ``ratio_to_local`` and ``ratio_to_unprotected`` are ratios of the values; null for the baseline itself.
+    ``difference_from_unprotected`` is null without such a baseline, or with one round. ``disturbed`` is the
     largest share that other programs took of a repeat behind the value; null if unknown. ``is_disturbed``:
     the share is too large to use the value. ``is_lab_limited``: the lab limits, not the emulated link.
     ``proof`` adds up the fields of Proof over the repeats behind the value; null without a network. ``runs``
@@ -52,8 +52,8 @@ class PrintedCell(TypedDict):
     unit: str
     metric: Metric
     ratio_to_local: float | None
-    ratio_to_no_ipsec: float | None
-    difference_from_no_ipsec: Difference | None
+    ratio_to_unprotected: float | None
+    difference_from_unprotected: Difference | None
     disturbed: float | None
     is_disturbed: bool
     is_lab_limited: bool

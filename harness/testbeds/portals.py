@@ -17,8 +17,8 @@ import msgspec
 
 from harness.analysis import sanity
 from harness.hosts import PRIVATE, Host, programs
+from harness.hosts.black_box import BlackBoxHost
 from harness.hosts.journal import Journal
-from harness.hosts.unseen import Unseen
 from harness.model import AttachedVolume, BackingKind, BlackBoxTarget, LinkProfile, addresses, temporary
 from harness.model.errors import HarnessError, RequirementError, UsageError
 from harness.model.escape import printable
@@ -105,7 +105,7 @@ def look(
             name="look",
             number=0,
             lun=Lun(serial="", kind=BackingKind.BLOCK, path="", size_bytes=0),
-            target=Unseen(),
+            target=BlackBoxHost(),
             address=address,
             port=port,
             bound_to=iface,
@@ -115,7 +115,7 @@ def look(
         sides = Sides(
             journal=Journal(folder / "journal.jsonl"),
             tag=secrets.token_hex(2),
-            target=Unseen(),
+            target=BlackBoxHost(),
             initiators=(host,),
             luns=(),
             logs=folder,

@@ -24,7 +24,7 @@ KINDS = ("matrix", "bars", "roofline", "percentiles", "over-time", "waterfall")
 COMMANDS: dict[str, tuple[str, ...]] = {
     **{f"table as {name}": ("table", "RUN", "--format", name) for name in FORMATS},
     "table of p99": ("table", "RUN", "--metric", "p99", "--format", "json"),
-    "table of ratios": ("table", "RUN", "--ratio", "ipsec"),
+    "table of ratios": ("table", "RUN", "--ratio", "unprotected"),
     "table with a reference": ("table", "RUN", "--reference", "iscsi-ipsec"),
     "table of all": ("table", "."),
     "view": ("table", "RUN", "--view", "link"),

@@ -273,8 +273,8 @@ def is_sampled(proof: Proof) -> bool:
 
     One packet in so many is due, and on a busy machine a short cell may have fewer than that each way.
     """
-    has_all = proof.packets_sampled >= proof.packets_due
-    return has_all and (proof.packets_due > 0 or proof.protected_bytes < 2 * proof.sampling * MTU_BYTES)
+    has_all = proof.packets_sampled >= proof.packets_expected
+    return has_all and (proof.packets_expected > 0 or proof.protected_bytes < 2 * proof.sampling * MTU_BYTES)
 
 
 def python_inside(module: str, *words: str) -> tuple[str, ...]:

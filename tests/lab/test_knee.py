@@ -28,7 +28,7 @@ def test_it_finds_the_knee(tmp_path: Path) -> None:
     assert all(record.status is Status.OK and record.proof is not None for record in records)
     assert not any("late" in warning for record in records for warning in record.warnings)
     p99, mean = sorted(knee.knees(plan, records), key=lambda each: -each.load)
-    assert (p99.goal.of, mean.goal.of) == ("p99", "mean") and p99.is_known and mean.is_known
+    assert (p99.goal.metric, mean.goal.metric) == ("p99", "mean") and p99.is_known and mean.is_known
     # p99 of 5 000 requests varies by 15 %; the load at which it is 1 ms by a tenth of that.
     assert 0.84 <= p99.load * SERVICE_S <= 0.98
     alone_s = min(r.read.latency.mean_ns or 0 for r in records if r.read) / 1e9

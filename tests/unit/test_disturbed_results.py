@@ -99,11 +99,11 @@ def test_a_disturbed_cell_has_no_ratio_and_is_nobodys_baseline() -> None:
         ([local, spoilt(plain), secured], 0.25, None),
     ):
         cell = cells(build(records, Options(ratio=RatioTo.LOCAL)))["wired+aes128gcm16"]
-        assert (cell.ratio_to_local, cell.ratio_to_no_ipsec) == (to_local, to_no_ipsec)
+        assert (cell.ratio_to_local, cell.ratio_to_unprotected) == (to_local, to_no_ipsec)
     without, many = repeats(*[10.0] * 6), repeats(*[5.0] * 6, **GCM)
-    for below, difference in ((without, stats.Difference.SHOWN), (list(map(spoilt, without)), None)):
+    for below, difference in ((without, stats.Difference.DIFFERENT), (list(map(spoilt, without)), None)):
         cell = cells(build([*below, *many]))["wired+aes128gcm16"]
-        assert cell.difference_from_no_ipsec is difference
+        assert cell.difference_from_unprotected is difference
 
 
 def test_below_the_table_stands_on_what_it_was_measured_each_machine_once() -> None:

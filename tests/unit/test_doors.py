@@ -149,10 +149,10 @@ def test_a_file_in_place_of_a_shipped_one_is_said_in_plan_and_table(
     shutil.copy(data_folder() / "profiles/basic.fio", tmp_path)
     said = ("link wired: profiles/links/wired.toml", "proposal aes128gcm16: ipsec/aes128gcm16.toml")
     plan = make_plan(msgspec.structs.replace(request, profile="./basic.fio", disk=None))
-    assert plan.stand_ins == said, "a copy of what is shipped is none"
+    assert plan.overrides == said, "a copy of what is shipped is none"
     results = RunFolder(tmp_path / "results" / "r1")
     results.save_plan(plan)
-    results.save_record(record(run_id=plan.run_id, stand_ins=plan.stand_ins))
+    results.save_record(record(run_id=plan.run_id, overrides=plan.overrides))
     shown = harness("table", str(results.path), cwd=tmp_path).stdout
     for each in said:
         assert f"Warning: a user's file replaced a shipped one: {each}." in shown

@@ -134,7 +134,7 @@ class IscsidService(msgspec.Struct, frozen=True):
         return (UndoStep(("sh", "-c", STOP, "sh", *self.inactive)),)
 
 
-class WokenIscsid(msgspec.Struct, frozen=True):
+class SocketActivatedIscsid(msgspec.Struct, frozen=True):
     """The machine's own iscsid where systemd cannot be asked: the first request to its socket starts it."""
 
     socket: str
@@ -164,7 +164,7 @@ def iscsid(
             ready = functools.partial(_somebody_listens, host)
             stack.enter_context(host.daemon(argv, log=log, ready=ready, deadline_s=10))
         elif host.run(["sh", "-c", RUNS], check=False).status != 0:
-            stack.enter_context(journal.hold(host, WokenIscsid(SOCKET)))
+            stack.enter_context(journal.hold(host, SocketActivatedIscsid(SOCKET)))
         yield
 
 

@@ -37,7 +37,7 @@ from harness.storage.transport import (
     Transport,
     unwritten,
 )
-from harness.storage.untouched import UdevRule
+from harness.storage.udev import UdevRule
 
 PORT = 3260
 """RFC 7143, section 4.2.7.1."""

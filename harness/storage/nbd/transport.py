@@ -33,7 +33,7 @@ from harness.storage.transport import (
     Transport,
     unwritten,
 )
-from harness.storage.untouched import UdevRule
+from harness.storage.udev import UdevRule
 
 PORT = 10809
 """IANA's for NBD."""

@@ -41,7 +41,7 @@ from harness.storage.transport import (
     Transport,
     unwritten,
 )
-from harness.storage.untouched import UdevRule
+from harness.storage.udev import UdevRule
 
 DISCOVERY = "nqn.2014-08.org.nvmexpress.discovery"
 """The name of every discovery controller (NVM Express Base Specification 2.0, section 4.5)."""

@@ -97,8 +97,8 @@ def proved(what: str, found: Mapping[str, Mapping[str, Any]], protection: Sequen
         assert proof["at_one_end"] and not proof["cleartext_segments"], proof
         moved = record["read"]["bytes"]
         assert min(proof["protected_bytes"], proof["link_bytes_initiator"]) >= moved, proof
-        assert proof["packets_sampled"] >= proof["packets_due"], proof
-    due = sum(record["proof"]["packets_due"] for record in found.values())
+        assert proof["packets_sampled"] >= proof["packets_expected"], proof
+    due = sum(record["proof"]["packets_expected"] for record in found.values())
     assert due or "tunnel" in protection, what
     print(f"{what}: {'+'.join(protection)} proved at one end by {len(found)} cells, {due} samples due")
 

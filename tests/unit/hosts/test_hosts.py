@@ -18,8 +18,8 @@ import pytest
 
 from harness import hosts
 from harness.hosts import Host, NamespaceHost, namespaces, of_each
+from harness.hosts.black_box import BlackBoxHost
 from harness.hosts.runner import await_condition
-from harness.hosts.unseen import Unseen
 from harness.model.errors import CommandFailed, HarnessError, RequirementError
 
 PATIENCE_S = 60.0
@@ -251,8 +251,8 @@ def test_folders_are_listed_by_a_program_or_without_one(tmp_path: Path, lists_it
 
 
 def test_a_target_that_is_only_reached_answers_no_question() -> None:
-    host = Unseen()
-    assert host.kernel != Unseen().kernel, "it shares a kernel with nobody"
+    host = BlackBoxHost()
+    assert host.kernel != BlackBoxHost().kernel, "it shares a kernel with nobody"
     asked: tuple[Callable[[], object], ...] = (
         lambda: host.run(["true"]),
         lambda: host.run(["true"], check=False),

@@ -20,7 +20,7 @@ from harness.hosts.runner import Completed
 from harness.model import IPV4, IPV6, LinkProfile
 from harness.model.errors import CommandFailed, RequirementError, UsageError
 from harness.network import interfaces, sysctls
-from harness.network.interfaces import SourceRoute
+from harness.network.interfaces import PolicyRoute
 from harness.parse import ethtool
 from harness.parse.profiles import over_ip
 
@@ -280,7 +280,7 @@ def test_what_is_somebody_else_s_or_another_run_left_is_not_taken(journal: Journ
 
 
 def test_a_gateway_and_what_undoes_it() -> None:
-    route = SourceRoute("10.0.0.1", "10.9.0.9", "eth0", "10.0.0.254", 48000, 1000)
+    route = PolicyRoute("10.0.0.1", "10.9.0.9", "eth0", "10.0.0.254", 48000, 1000)
     rule, way = (" ".join(step.argv) for step in route.undo())
     assert rule == "ip rule del from 10.0.0.1/32 to 10.9.0.9/32 lookup 48000 priority 1000"
     assert way == "ip route del 10.9.0.9/32 via 10.0.0.254 dev eth0 src 10.0.0.1 table 48000"

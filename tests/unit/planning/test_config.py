@@ -80,10 +80,10 @@ def test_a_file_that_the_page_cache_answers_is_named() -> None:
 def test_what_touches_real_hardware_of_the_lab_is_reported_as_it_is_typed() -> None:
     request = RunRequest(repeats=9, target="ssh://nas", initiators=("local", "ssh://two"), testbed="auto")
     initiators = [("--initiator", "local"), ("--initiator", "ssh://two")]
-    assert options.leading_out(request) == [("--target", "ssh://nas"), *initiators]
+    assert options.touching_real_hardware(request) == [("--target", "ssh://nas"), *initiators]
     more = RunRequest(target="ssh://nas", volume="/mnt/a b", repeats=3, smoke=True, iscsi=("A=1", "B=2"))
     typed = "--repeats 3 --volume '/mnt/a b'", "--iscsi A=1 --iscsi B=2", "--target ssh://nas", "--smoke"
     assert sorted(shlex.split(options.as_typed(more))) == sorted(shlex.split(" ".join(typed)))
     assert options.as_typed(RunRequest()) == ""
-    leading_out = options.that_lead_out(RunRequest)
-    assert leading_out > {"links", "destroy"} and "disk" not in leading_out
+    touching_real_hardware = options.that_touch_real_hardware(RunRequest)
+    assert touching_real_hardware > {"links", "destroy"} and "disk" not in touching_real_hardware

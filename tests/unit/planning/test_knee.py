@@ -88,7 +88,7 @@ def test_several_goals_share_trials() -> None:
     goals = {"p99": "2ms", "p99_9": "1.5ms", "mean": "0.2ms"}
     both = planned(**goals)
     records = carried_out(both)
-    found = {each.goal.of: each.load for each in knee.knees(both, records)}
+    found = {each.goal.metric: each.load for each in knee.knees(both, records)}
     expected = {"p99": theory(2e-3, 0.99), "p99.9": theory(1.5e-3, 0.999), "mean": 1 / SERVICE_S - 1 / 2e-4}
     assert found == pytest.approx(expected, rel=0.005)
     alone = [len(carried_out(planned(**{"p99": None, name: goal}))) for name, goal in goals.items()]

@@ -17,7 +17,16 @@ from harness.model import ENDS, End, LinkProfile
 from harness.model.errors import CommandFailed, HostLost
 from harness.network.links import LinkPath
 from harness.protection import capture as module
-from harness.protection.capture import PRIMES, Capture, FrameReader, Seen, Tap, capture, expression, sampling
+from harness.protection.capture import (
+    PRIMES,
+    Capture,
+    CapturePoint,
+    FrameReader,
+    Seen,
+    capture,
+    expression,
+    sampling,
+)
 from harness.protection.ipsec import IKE_PORT
 from harness.protection.ipsec.layer import EspFrames
 from tests.unit import fakes
@@ -234,9 +243,11 @@ def append(file: Path, data: bytes) -> None:
         stream.write(data)
 
 
-def tap(place: Path, name: str = "initiator", passed_by: int = 0, dropped: int = 0) -> tuple[Tap, Tcpdump]:
+def tap(
+    place: Path, name: str = "initiator", passed_by: int = 0, dropped: int = 0
+) -> tuple[CapturePoint, Tcpdump]:
     daemon = Tcpdump(place / f"{name}.pcap", passed_by, dropped)
-    made = Tap(end=name, file=daemon.file, daemon=daemon, reader=READER)
+    made = CapturePoint(end=name, file=daemon.file, daemon=daemon, reader=READER)
     made.settle()
     return made, daemon
 
@@ -263,7 +274,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_DEADLINE_S", 0.2)
 
 
-def look(made: Tap) -> Seen:
+def look(made: CapturePoint) -> Seen:
     made.ask()
     return made.look()
 

@@ -20,7 +20,7 @@ from harness.parse import proc_crypto
 from harness.protection import ipsec, xfrm
 from harness.protection.ipsec import Certificate, Credentials, SecurityAssociations
 from harness.protection.ipsec.charon import Charon
-from harness.protection.xfrm import Clearance, IpsecFailClosed
+from harness.protection.xfrm import Bypass, IpsecFailClosed
 from harness.protection.xfrm_listener import REQID, ListenerReport
 from tests.unit.fakes import Command, World
 from tests.unit.fakes.ipsec import association, state_text
@@ -124,10 +124,10 @@ def test_every_association_of_both_ends_has_to_be_what_was_asked_for() -> None:
 
 def test_a_fail_closed_or_clearance_is_for_the_portal_alone_in_both_directions() -> None:
     # Policies of any path come between the two.
-    assert xfrm.CLEARANCE_PRIORITY < xfrm.POLICY_PRIORITY
+    assert xfrm.BYPASS_PRIORITY < xfrm.POLICY_PRIORITY
     assert xfrm.POLICY_PRIORITY + 255 < xfrm.FAIL_CLOSED_PRIORITY
     # An SSH connection between the same two addresses goes on.
-    kinds = ((IpsecFailClosed, 3260), (IpsecFailClosed, 3276), (Clearance, 3276))
+    kinds = ((IpsecFailClosed, 3260), (IpsecFailClosed, 3276), (Bypass, 3276))
     ends = zip(ENDS, ("out", "in"), ("in", "out"), strict=True)
     for (end, to_portal, from_portal), (kind, port) in itertools.product(ends, kinds):
         world, made = World(), kind(end, NEAR, FAR, port)
@@ -135,8 +135,8 @@ def test_a_fail_closed_or_clearance_is_for_the_portal_alone_in_both_directions()
         there = f"src {NEAR}/32 dst {FAR}/32 proto 6 dport {port} dir {to_portal}"
         back = f"src {FAR}/32 dst {NEAR}/32 proto 6 sport {port} dir {from_portal}"
         then = f"action block priority {xfrm.FAIL_CLOSED_PRIORITY}"
-        if kind is Clearance:
-            then = f"action allow priority {xfrm.CLEARANCE_PRIORITY}"
+        if kind is Bypass:
+            then = f"action allow priority {xfrm.BYPASS_PRIORITY}"
         assert world.said == [f"ip xfrm policy add {there} {then}", f"ip xfrm policy add {back} {then}"]
         assert len(world.left) == 2
         assert carry_out(made.undo(), world.host(end).run).problems == []

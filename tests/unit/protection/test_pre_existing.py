@@ -19,8 +19,8 @@ import msgspec
 import pytest
 
 from harness.hosts import NamespaceHost
+from harness.hosts.black_box import BlackBoxHost
 from harness.hosts.runner import Completed
-from harness.hosts.unseen import Unseen
 from harness.model import LinkProfile, Proof
 from harness.model.errors import RequirementError
 from harness.network.links import LinkPath
@@ -127,7 +127,7 @@ def portal(address: str, iface: str, own: str) -> LinkPath:
     profile = LinkProfile(name="way", title="way", emulated=False, interface=iface, portal=address)
     near: dict[str, Any] = {"initiator": recorded("lab-own-kernel"), "initiator_iface": iface}
     near |= {"initiator_address": own, "profile": profile, "is_shared": True}
-    return link_path(World(), 0, target=Unseen(), target_iface="", target_address=address, **near)
+    return link_path(World(), 0, target=BlackBoxHost(), target_iface="", target_address=address, **near)
 
 
 def test_a_capture_below_knows_what_is_protected_and_sees_the_portal_s_segments_from_any_address() -> None:
@@ -204,14 +204,16 @@ def judged(
 
 def test_a_tunnel_that_nobody_counts_is_proved_by_its_bytes_and_the_capture() -> None:
     found, reasons = judged()
-    assert not reasons and found.at_one_end and (found.packets_due, found.protected_bytes) == (0, 1 << 20)
+    assert (
+        not reasons and found.at_one_end and (found.packets_expected, found.protected_bytes) == (0, 1 << 20)
+    )
     _, (less,) = judged(carried=1000)
     assert "the tunnel carried only 1000 to the initiator" in less
     _, (clear,) = judged(in_clear=3)
     assert clear == "3 cleartext segments of the portal were on the link"
     # Of packets that are protected again no sample is due.
     found, reasons = judged(hidden=True)
-    assert not reasons and not found.packets_due
+    assert not reasons and not found.packets_expected
     _, (more,) = judged(hidden=True, carried=1000)
     assert "WireGuard carried only 1000" in more
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from harness.analysis.theory import Esp, Wire, esp
-from harness.hosts.unseen import Unseen
+from harness.hosts.black_box import BlackBoxHost
 from harness.model import ENDS, IpsecMode, Proof
 from harness.model.ranges import out_of_range
 from harness.network.links import LinkPath
@@ -193,9 +193,9 @@ def test_what_went_through_esp_is_proved() -> None:
         protected_bytes_initiator=packets * COUNTED_BYTES,
         protected_bytes_target=packets * COUNTED_BYTES,
         packets_sampled=sum(DUE),
-        packets_due=sum(DUE),
+        packets_expected=sum(DUE),
         sampling=ONE_IN,
-        control_frames=3,
+        control_plane_frames=3,
         tcp_retransmits=2,
     )
 
@@ -294,10 +294,10 @@ def test_a_path_of_two_layers_carried_what_the_lesser_of_them_did() -> None:
         "protected_bytes_initiator": (710, 610, 610),
         "protected_bytes_target": (720, 730, 720),
         "packets_sampled": (5, 5, 10),
-        "packets_due": (6, 6, 12),
+        "packets_expected": (6, 6, 12),
         "sampling": (64, 64, 64),
         "cleartext_segments": (0, 7, 7),
-        "control_frames": (1, 1, 2),
+        "control_plane_frames": (1, 1, 2),
         "other_frames": (0, 8, 8),
         "unaccounted_frames": (2, 3, 3),
         "unaccounted_bytes": (300, 200, 300),
@@ -315,7 +315,7 @@ def test_what_the_captures_saw_before_any_protection_is_accounted_for() -> None:
     cell.to_target.tx_more = cell.to_target.rx_more = (30, 30 * 42)
     cell.to_initiator.rx_more = (12, 12 * 42)  # what a router sent, which only the initiator's capture saw
     proof, reasons = cell.judge()
-    assert (reasons, proof.control_frames) == ([], 30)
+    assert (reasons, proof.control_plane_frames) == ([], 30)
     # What the other end sent does not account for what this one sent.
     cell.seen = cell.seen[1], cell.seen[0]
     assert [reason.partition(" (")[0] for reason in cell.judge()[1]] == ["the initiator sent 30 frames"]
@@ -437,7 +437,7 @@ def test_a_rekey_does_not_end_the_counting(times: int) -> None:
     proof, reasons = judged_rekeyed(times)
     assert (reasons, proof.rekeys) == ([], times)
     assert proof.protected_bytes == (READ_PACKETS + WRITE_PACKETS) * COUNTED_BYTES
-    assert proof.packets_sampled == proof.packets_due > 0
+    assert proof.packets_sampled == proof.packets_expected > 0
 
 
 def test_a_rekey_excuses_nothing_such_as_an_association_that_is_gone_without_a_last_word() -> None:
@@ -507,7 +507,7 @@ def test_every_sampled_packet_has_to_be_in_the_capture_of_who_sent_it() -> None:
     assert cell.judge(written=0)[1] == lacks("initiator", 1, 1)
     cell.to_target = NetworkPath(sent - ONE_IN)
     proof, reasons = cell.judge(written=0)
-    assert reasons == [] and proof.packets_due == DUE[1], "no packet of the initiator's was due"
+    assert reasons == [] and proof.packets_expected == DUE[1], "no packet of the initiator's was due"
 
 
 def test_what_never_reached_the_link_is_not_in_the_capture() -> None:
@@ -540,7 +540,7 @@ def test_of_large_sequence_numbers_the_link_carries_the_lower_half() -> None:
     seen = [Seen(numbers={OUT_SPI: {(start + ONE_IN * n) & 0xFFFFFFFF for n in range(1, 5)}}), Seen()]
     shots = (before, blank), (after, blank)
     proof, reasons = judge(watched(protection()), *shots, seen, read_bytes=0, write_bytes=0)
-    assert proof.packets_due == 4
+    assert proof.packets_expected == 4
     assert not any("lacks" in reason for reason in reasons)
 
 
@@ -829,7 +829,7 @@ def at_one_end(
     *, received: int = READ, in_clear: int = 1, layer: EspLayer | None = None, before_this: int = 1
 ) -> Judged:
     """A cell that read, and the proof of it at the initiator's end, where the target is only reached."""
-    path = link_path(World(), 0, is_shared=True, target=Unseen())
+    path = link_path(World(), 0, is_shared=True, target=BlackBoxHost())
     captures = Capture(taps=(), one_in=1, since_start=[before_this])
     carried = tally(0, [association(IN_SPI, FAR, NEAR, 1, packets=READ_PACKETS)])
     first, last = (Segments(ports=frozenset({4444}), sent=n, received=n) for n in (0, READ_PACKETS))
@@ -857,7 +857,7 @@ def test_one_end_proves_as_strictly_as_two() -> None:
 
 
 def test_of_the_end_that_is_not_seen_nothing_is_read_and_it_excuses_nothing() -> None:
-    path = link_path(World(), 0, is_shared=True, target=Unseen())
+    path = link_path(World(), 0, is_shared=True, target=BlackBoxHost())
     (near,) = snapshot(watched(path=path), begins=True)
     assert near.segments is None
     assert len(module.interfaces(path, (near,), (near,))) == 1

@@ -200,10 +200,10 @@ def test_cells_of_one_size_are_reported_together_by_block() -> None:
     first = in_repeats((100, 94), (100, 100), (100, 97), (100, 97))
     second = in_repeats((100, 100.1), (100, 94.2), (100, 97), (100, 97), workload="rand-read-256k")
     cells = (cell for line in build([*first, *second]).cells for cell in line if cell is not None)
-    assert {cell.difference_from_no_ipsec for cell in cells} == {None, Difference.INCONCLUSIVE}
+    assert {cell.difference_from_unprotected for cell in cells} == {None, Difference.INCONCLUSIVE}
     answer = of_ipsec([*first, *second])
     (loss,) = answer.losses
-    assert loss.compared is not None and loss.compared.difference is Difference.SHOWN
+    assert loss.compared is not None and loss.compared.difference is Difference.DIFFERENT
     assert brief(answer).startswith("3.0 % (")
 
 

@@ -312,7 +312,11 @@ def archived(folder: Path, file: Path) -> Path:
     return file
 
 
-PRINTED = [("emulation", "table --ratio ipsec"), ("ladder", "explain --summary"), ("generic", "explain")]
+PRINTED = [
+    ("emulation", "table --ratio unprotected"),
+    ("ladder", "explain --summary"),
+    ("generic", "explain"),
+]
 PRINTED += [("sweep-virtual", "table"), ("generic", "export"), ("pppoe", "table --view pppoe")]
 
 

@@ -27,7 +27,11 @@ def test_old_results_are_printed_as_they_were(tmp_path: Path, monkeypatch: pytes
     # Messages have paths as they were typed.
     monkeypatch.chdir(SCHEMA_1)
     page = tmp_path / "page.html"
-    printed = {"table results": "table", "table results --ratio ipsec": "ratio", "explain results": "explain"}
+    printed = {
+        "table results": "table",
+        "table results --ratio unprotected": "ratio",
+        "explain results": "explain",
+    }
     for words in (*printed, f"report results -o {page}"):
         done = CliRunner().invoke(app, words.split(), catch_exceptions=False)
         assert done.exit_code == 0, done.output

@@ -14,7 +14,7 @@ from harness.model.errors import UsageError
 from harness.storage import chap
 from harness.storage.chap import Secrets
 from harness.storage.iscsi import initiator
-from harness.storage.iscsi.initiator import IscsidService, WokenIscsid, configuration
+from harness.storage.iscsi.initiator import IscsidService, SocketActivatedIscsid, configuration
 from tests.unit.fakes import Command, World
 from tests.unit.fakes.answers import DONE, NO, Answer
 from tests.unit.storage.files import lines, scripts
@@ -33,7 +33,7 @@ esac
 UDEVADM = 'echo "udevadm $1" >> "$HERE/said"; exit 1'
 ISCSIADM = 'echo "iscsiadm $*" >> "$HERE/said"; : > "$HERE/processes/4711/comm"'
 SERVICE = IscsidService("iscsid.service", ("iscsid.socket", "iscsid.service"))
-WOKEN = WokenIscsid(initiator.SOCKET)
+WOKEN = SocketActivatedIscsid(initiator.SOCKET)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_an_iscsid_of_the_user_s_is_left_and_what_the_run_starts_is_ended(
     assert done[4 if states else 3 :] == steps
 
 
-def undo(here: Path, of: IscsidService | WokenIscsid, *, stopped: int = 0) -> tuple[int, list[str]]:
+def undo(here: Path, of: IscsidService | SocketActivatedIscsid, *, stopped: int = 0) -> tuple[int, list[str]]:
     """How it ends, and what systemctl(1) and iscsiadm(8) of a folder are told, where there are sessions and
     processes."""
     scripts(here, {"systemctl": SYSTEMCTL, "udevadm": UDEVADM, "iscsiadm": ISCSIADM})

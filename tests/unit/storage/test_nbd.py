@@ -26,7 +26,7 @@ from harness.storage.nbd.programs import initiator as program
 from harness.storage.nvme import transport as nvme
 from harness.storage.requests import Made
 from harness.storage.transport import Export, NoAnswer, Session
-from harness.storage.untouched import UdevRule
+from harness.storage.udev import UdevRule
 from tests.unit.fakes import Command, World
 from tests.unit.storage.test_nvme import sides, wanted
 

@@ -306,22 +306,22 @@ def test_ratios_are_to_local_and_to_the_same_link_without_ipsec() -> None:
     found.append(record(3.0, link="wifi", protection=("aes128gcm16",)))
     table = build(found, Options(ratio=RatioTo.LOCAL))
     assert each(table, "ratio_to_local") == [None, 0.5, 0.1, 0.03]
-    assert each(table, "ratio_to_no_ipsec") == [None, None, 0.2, None]
+    assert each(table, "ratio_to_unprotected") == [None, None, 0.2, None]
     row = "seq-write-4k   100.00  50.00 ×0.500  10.00 ×0.100  3.00 ×0.030"  # noqa: RUF001
     assert " ".join(row.split()) in " ".join(render(table).split())
-    assert "10.00 ×0.200" in render(build(found, Options(ratio=RatioTo.IPSEC)))  # noqa: RUF001
+    assert "10.00 ×0.200" in render(build(found, Options(ratio=RatioTo.UNPROTECTED)))  # noqa: RUF001
     # They are taken within rounds.
     found = [*repeats(10.0, 20.0, 40.0, protection=("x",)), *repeats(20.0, 40.0, 80.0)]
     table = build([*found, record(30.0, repeat=4)])
-    assert cells_of(table)[1]["ratio_to_no_ipsec"] == 0.5
+    assert cells_of(table)[1]["ratio_to_unprotected"] == 0.5
     elsewhere = cells_of(build([*repeats(10.0, protection=("x",)), *repeats(40.0, run_id="r2")]))[1]
-    assert (elsewhere["ratio_to_no_ipsec"], elsewhere["difference_from_no_ipsec"]) == (0.25, None)
+    assert (elsewhere["ratio_to_unprotected"], elsewhere["difference_from_unprotected"]) == (0.25, None)
     # Each is related to the column of the same transport.
     found = []
     for transport, plain, protected in (("iscsi", 100.0, 50.0), ("nvme-tcp", 40.0, 10.0)):
         found += repeats(*[plain] * 3, transport=transport)
         found += repeats(*[protected] * 3, transport=transport, protection=("macsec",))
-    pairs = [(cell["column"]["transport"], cell["ratio_to_no_ipsec"]) for cell in cells_of(build(found))]
+    pairs = [(cell["column"]["transport"], cell["ratio_to_unprotected"]) for cell in cells_of(build(found))]
     ratios = {transport: ratio for transport, ratio in pairs if ratio is not None}
     assert ratios == pytest.approx({"iscsi": 0.5, "nvme-tcp": 0.25})
     # A baseline is of the same testbed, and counts.
@@ -338,9 +338,9 @@ def test_what_does_not_differ_is_marked() -> None:
     table = build([*repeats(10.0, 11.0, 10.5), *protected])
     differs = {"": None, "same": "equivalent", "slower": "shown", "unclear": "inconclusive"}
     names = ("+".join(column["protection"]) for column in each(table, "column"))
-    found = dict(zip(names, each(table, "difference_from_no_ipsec"), strict=True))
+    found = dict(zip(names, each(table, "difference_from_unprotected"), strict=True))
     assert found == {**differs, "once": None}
-    held_to = "the same link without IPsec (95 % interval of the ratios within rounds)"
+    held_to = "the same link unprotected (95 % interval of the ratios within rounds)"
     assert f"≈: equivalent (within 5%) to {held_to}." in table.marks
     assert f"?: difference neither shown nor ruled out, compared with {held_to}." in table.marks
     assert render(table).count("≈") == render(table).count("?") == 2
@@ -405,7 +405,7 @@ def test_portable_ciphers_have_columns_and_ratios_of_their_own() -> None:
     assert headings(table) == [*2 * ["lab, custom kernel"], *2 * ["lab, custom kernel, generic ciphers"]]
     kinds = [setting["ciphers"] for setting in each(table, "setting")]
     assert kinds == [None, None, "generic", "generic"]
-    assert each(table, "ratio_to_no_ipsec")[1::2] == [0.8, 0.1]
+    assert each(table, "ratio_to_unprotected")[1::2] == [0.8, 0.1]
     assert note_of(table.notes, "Generic ciphers: ")
     assert not note_of(table.notes, "Different testbeds"), "they are to be compared"
     assert build([record(1.0, **OWN)]).columns[0].setting == table.columns[0].setting, "of older versions"

@@ -11,7 +11,7 @@ from harness.hosts.runner import Completed
 from harness.model.errors import CommandFailed
 
 
-class Unseen(Host):
+class BlackBoxHost(Host):
     """A black-box target: no program runs there, and none of its files is read.
 
     Whoever asks it for anything gets CommandFailed, so nothing can be said of it by mistake. ``links.ends``

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from harness.hosts.unseen import Unseen
+from harness.hosts.black_box import BlackBoxHost
 from harness.model import BackingKind, BlackBoxTarget
 from harness.storage.iscsi.transport import IscsiSides
 from harness.storage.nbd.transport import NbdSides
 from harness.storage.nvme.transport import NvmeSides
 from harness.storage.transport import Lun
-from harness.storage.untouched import MAKE, REMOVE, UdevRule
+from harness.storage.udev import MAKE, REMOVE, UdevRule
 from tests.unit.fakes import World
 from tests.unit.storage.test_nvme import sides, wanted
 
@@ -59,10 +59,10 @@ def test_it_stands_before_the_login_to_somebody_else_s_target() -> None:
     world = World()
     theirs: dict[str, Any] = {"address": "192.0.2.1", "port": 3260}
     reached = BlackBoxTarget(transport="iscsi", typed="nas", **theirs, name="iqn.2001-04.org.example:a")
-    both = sides(world, target=Unseen(), luns=(), black_box=reached)
+    both = sides(world, target=BlackBoxHost(), luns=(), black_box=reached)
     sides_up = IscsiSides(both, secret="s", nonce="n", own_names=("iqn.own",))  # noqa: S106 (of no target)
     lun = Lun(serial="", kind=BackingKind.BLOCK, path="", size_bytes=0)
-    rule, session = sides_up.connections(wanted(world, lun=lun, target=Unseen(), **theirs))
+    rule, session = sides_up.connections(wanted(world, lun=lun, target=BlackBoxHost(), **theirs))
     assert isinstance(rule, UdevRule) and not isinstance(session, UdevRule)
     assert f'-qxF {rule.name} /sys/class/iscsi_session/%b/ifacename"' in rule.match
 

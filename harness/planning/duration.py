@@ -21,6 +21,9 @@ from harness.storage import reread, transports
 START_S = 4.0
 """Until the first column: the lab's boot, the disk."""
 
+FILL_BYTES_S = 100e6
+"""Assumed for filling a volume with random data, 1M at a time: gigabit's rate, about."""
+
 LOCAL_CELL_S, CELL_S, WIFI_CELL_S = 0.18, 0.24, 0.44
 """Around the measurement of one cell, by its column: fio's start, counters, the proof, the record."""
 
@@ -64,6 +67,7 @@ def left_s(plan: Plan, cells: int, repeats: int | None = None) -> float:
     around_s = fmean(_around_s(plan, column) for column in plan.columns)
     return (
         START_S
+        + _fill_s(plan)
         + columns_s
         + cells * (around_s + (REAL_PER_VIRTUAL if plan.setting.is_virtual else 1) * fio_s)
     )
@@ -78,7 +82,8 @@ def sweep_s(plan: Plan) -> tuple[float, float]:
     else:
         jobs = {job.name: job for job in plan.jobs}
         slower = REAL_PER_VIRTUAL if plan.setting.is_virtual else 1
-        times = [START_S + sum(_column_s(plan, column, 1) for column in plan.columns)] * 2
+        columns_s = sum(_column_s(plan, column, 1) for column in plan.columns)
+        times = [START_S + _fill_s(plan) + columns_s] * 2
         for search in knee.searches(plan, todo.measured):
             around_s = _around_s(plan, search.places[0][0])
             loads = [jobs[name] for _, name in search.places]
@@ -92,6 +97,13 @@ def sweep_s(plan: Plan) -> tuple[float, float]:
     if plan.sweep is not None and plan.sweep.max_s is not None:
         times = [min(time_s, START_S + plan.sweep.max_s) for time_s in times]
     return times[0], times[1]
+
+
+def _fill_s(plan: Plan) -> float:
+    """Once for a new file, and for a disk or LUN that is overwritten. A target of the run fills its own
+    storage without a network."""
+    is_filled = not (plan.sees_target or plan.only_reads)
+    return plan.storage.backing.size_bytes / FILL_BYTES_S if is_filled else 0.0
 
 
 def _fio_s(plan: Plan, job: Job) -> float:

@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
+from harness import model
 from harness.model import Column, LabKernel, Plan
 from harness.model.errors import UsageError
 from harness.planning import cpu_costs, duration
@@ -86,6 +88,20 @@ def test_columns_differ_in_one_thing_each() -> None:
     # Links and workloads may be others.
     plan, labels = costed("off", links=("local", "10g"), workloads=("rand-read-4k",))
     assert labels == ["local", "10g"] and [job.name for job in plan.jobs] == ["rand-read-4k"]
+
+
+def test_filling_a_volume_takes_longer_the_larger_it_is() -> None:
+    new = model.AttachedVolume(path="/nfs/new", title="of nas:/x", is_new=True, filesystem="nfs")
+
+    def run_s(volume: model.AttachedVolume, gib: int) -> float:
+        backing = model.Backing(kind=model.BackingKind.FILE, size_bytes=gib << 30)
+        return duration.run_s(
+            flat.changed(made_plan(columns=(new.column,)), volume=volume, backing=backing, runtime_s=1.0)
+        )
+
+    assert run_s(new, 64) - run_s(new, 4) == pytest.approx((60 << 30) / duration.FILL_BYTES_S)
+    # What is only read is not filled.
+    assert run_s(replace(new, is_new=False), 64) == run_s(replace(new, is_new=False), 4) < run_s(new, 4)
 
 
 def test_a_matrix_is_that_of_a_run() -> None:

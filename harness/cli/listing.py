@@ -9,11 +9,14 @@ import typer
 from tabulate import tabulate
 
 from harness.cli.common import format_option
-from harness.model import block_word
+from harness.model import PRE_EXISTING, SWANCTL, block_word
 from harness.model.choices import TextFormat
 from harness.model.escape import as_json, printable
+from harness.model.lines import wrapped
+from harness.model.protections import NESTING
 from harness.model.units import format_percent, format_rate, unknown_name
 from harness.parse import listed
+from harness.parse.profiles import DEFAULT_PROPOSAL
 
 HEADINGS = {
     "links": ("link", "rate", "round trip", "loss", "MTU", "what it is"),
@@ -22,6 +25,15 @@ HEADINGS = {
     "workloads": ("workload", "profile", "rw", "bs", "iodepth", "numjobs"),
     "disks": ("disk", "what it is"),
 }
+
+NOTES = {
+    "links": "Changes follow the name: wired:jumbo (MTU 9000), wired:rate=2.5G,rtt=5ms; also jitter=, loss=, "
+    "mtu=, queue=, window= and unshaped. A real link (wired=eth0) takes none: it is used as it is.",
+    "protections": f"on is {DEFAULT_PROPOSAL}; both is off and on; {NESTING[0][0]}+{DEFAULT_PROPOSAL} is one "
+    f"within the other. Only with --portal: {PRE_EXISTING}, what already protects the path (the default), "
+    f"and {SWANCTL}FILE#CHILD, a connection of strongSwan's.",
+}
+"""Below the table: what the option takes besides its names."""
 
 
 def list_command(
@@ -42,6 +54,8 @@ def list_command(
         return
     rows = [[printable(cell) for cell in _row(each)] for each in items]
     sys.stdout.write(tabulate(rows, HEADINGS[kind], disable_numparse=True) + "\n")
+    if kind in NOTES:
+        sys.stdout.write("\n" + "\n".join(wrapped(NOTES[kind], 80)) + "\n")
 
 
 def _row(each: object) -> list[str]:

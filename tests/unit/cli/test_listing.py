@@ -25,7 +25,8 @@ def test_all_names_are_in_text_and_json(kind: str, tmp_path: Path) -> None:
     text = harness("list", kind, cwd=tmp_path).stdout
     done = harness("list", kind, "--format", "json", cwd=tmp_path)
     found = msgspec.json.decode(done.stdout, type=PrintedList).items
-    assert [each.name for each in found] == [line.split()[0] for line in text.splitlines()[2:]]
+    table = text.split("\n\n")[0]
+    assert [each.name for each in found] == [line.split()[0] for line in table.splitlines()[2:]]
     assert all(isinstance(each, dict) for each in json.loads(done.stdout)["items"])
 
 
@@ -38,6 +39,20 @@ def test_what_is_listed_can_be_run(kind: str, tmp_path: Path) -> None:
     link = [] if kind == "links" else ["--link", "wired"]
     done = harness("run", "--plan", "--workload", "rand-read-4k", *link, *words, cwd=tmp_path)
     assert done.returncode == 0, done
+
+
+def test_lists_name_what_options_take_besides(tmp_path: Path) -> None:
+    for kind, words in (
+        ("protections", ("on", "both", "macsec+aes128gcm16")),
+        ("links", ("wired:jumbo", "wired:rate=2.5G,rtt=5ms", "wired:unshaped", "wired:jitter=10us")),
+    ):
+        *_, notes = harness("list", kind, cwd=tmp_path).stdout.split("\n\n")
+        assert all(len(line) <= 80 for line in notes.splitlines())
+        for word in words:
+            assert word.removeprefix("wired:").split("=")[0] in notes
+            done = harness("run", "--plan", "--workload", "rand-read-4k", OPTIONS[kind], word, cwd=tmp_path)
+            assert done.returncode == 0, done
+    assert "pre-existing" in harness("list", "protections", cwd=tmp_path).stdout
 
 
 def test_lists_have_the_figures_of_profiles(tmp_path: Path) -> None:

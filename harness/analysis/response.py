@@ -58,13 +58,14 @@ class Estimate:
     """Throughput at a point, in bytes/s, with the interval that has 90 % of what would be measured.
 
     ``error`` is how far off ``value`` may be, as a part of it: the interval without the scatter that each
-    measurement has, so that more points elsewhere make it smaller.
+    measurement has, so that more points elsewhere make it smaller. ``is_predicted``: it was not measured.
     """
 
     value: float
     low: float
     high: float
     error: float = 0.0
+    is_predicted: bool = False
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ class Response:
         scatter = self.rest.noise**2
         reach, unsure = (COVERED * math.sqrt(each) for each in (variance + scatter, variance))
         value, low, high = (math.exp(middle + each) for each in (0.0, -reach, reach))
-        return Estimate(value, low, high, math.expm1(unsure))
+        return Estimate(value, low, high, math.expm1(unsure), is_predicted=True)
 
 
 def fit(points: Sequence[Point], rates_bytes_s: Sequence[float], axes: Sequence[str]) -> Response:

@@ -27,8 +27,10 @@ HEADINGS = {
 }
 
 NOTES = {
-    "links": "Changes follow the name: wired:jumbo (MTU 9000), wired:rate=2.5G,rtt=5ms; also jitter=, loss=, "
-    "mtu=, queue=, window= and unshaped. A real link (wired=eth0) takes none: it is used as it is.",
+    "links": "Round trip: the profile's delay, without the time to send. wired has the whole delay of three "
+    "switches in it; in links with hops (switched, routed, pppoe, openflow) the time in which each hop sends "
+    "every frame again comes on top. Changes follow the name: wired:jumbo (MTU 9000), "
+    "wired:rate=2.5G,rtt=5ms; also jitter=, loss=, mtu=, queue=, window= and unshaped. A real link (wired=eth0) takes none: it is used as it is.",
     "protections": f"on is {DEFAULT_PROPOSAL}; both is off and on; {NESTING[0][0]}+{DEFAULT_PROPOSAL} is one "
     f"within the other. Only with --portal: {PRE_EXISTING}, what already protects the path (the default), "
     f"and {SWANCTL}FILE#CHILD, a connection of strongSwan's.",
@@ -62,7 +64,9 @@ def _row(each: object) -> list[str]:
     match each:
         case listed.ListedLink():
             rate = "" if each.rate_bit_s is None else format_rate(each.rate_bit_s)
-            trip = f"{each.round_trip_us / 1000:g} ms" if each.mtu_bytes else ""
+            trip = (
+                f"{each.round_trip_us / 1000:g} ms" if each.round_trip_us else "-" if each.mtu_bytes else ""
+            )
             loss = format_percent(each.loss_percent / 100) if each.loss_percent else ""
             return [each.name, rate, trip, loss, str(each.mtu_bytes or ""), _what(each)]
         case listed.ListedProtection():

@@ -46,7 +46,10 @@ def probe(
     quiet: QuietOption = False,
     **typed: object,
 ) -> None:
-    """Measure the network alone: ping, TCP, UDP, packets per second."""
+    """Measure the network alone: ping, TCP, UDP, packets per second.
+
+    What each probe does: docs/paths.md#probes.
+    """
     started_s = process_started_s()
     be_quiet(quiet)
     request = ProbeRequest(**options.given(typed))

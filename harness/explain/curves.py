@@ -16,6 +16,8 @@ from harness.results.sweep import MeasuredCurve
 NEARLY = 0.95
 """Of the peak: what is left is less than two runs differ by."""
 
+PREDICTED = "~"
+
 MOST = 12
 """So many sentences are said of all workloads."""
 
@@ -80,7 +82,7 @@ def _bend(
     begin = f"{curve.name}{where}: "
     if axis in LESS_IS_BETTER:
         return f"{begin}{_lost(axis, found)}"
-    best = max((each for _, each in found), key=lambda each: each.value)
+    best = _peak(found)[1]
     enough = NEARLY * best.value
     start = _from_there_on([each.value >= enough for _, each in found])
     if start is None:
@@ -103,13 +105,20 @@ def _bend(
     span = f" ({found[low][0]} to {found[high][0]})" if low != high else ""
     at = f"{axis} {found[start][0]}{span}"
     if goodput and not curve.curve.column.protection and best.value >= bounds.FULL * goodput:
-        rates = f"{best.value / 1e6:.4g} of {goodput / 1e6:.4g} MB/s"
-        return f"{begin}the link is full from {at} on ({rates})."
+        rates = f"{_number(best)} of {goodput / 1e6:.4g} MB/s"
+        near = f"within {_percent(1 - NEARLY)} of its peak"
+        return f"{begin}{near} from {at} on; the peak fills the link ({rates})."
     return f"{begin}reaches {_percent(NEARLY)} of its peak ({_rate(best)}) at {at}."
 
 
 _Found = Sequence[tuple[str, Estimate]]
 """The points along an axis: the place as it is typed, and what was measured or estimated there."""
+
+
+def _peak(found: _Found) -> tuple[str, Estimate]:
+    """The highest of the measured points: a prediction may be higher by its error. If none was measured, the
+    highest prediction."""
+    return max(found, key=lambda each: (not each[1].is_predicted, each[1].value))
 
 
 def _from_there_on(holds: Sequence[bool]) -> int | None:
@@ -133,7 +142,7 @@ def _rises(axis: str, found: _Found) -> str:
 
 def _falls(axis: str, found: _Found) -> str:
     """Of points of which the last has less than the most."""
-    shown, best = max(found, key=lambda each: each[1].value)
+    shown, best = _peak(found)
     at, last = found[-1]
     return (
         f"peaks at {axis} {shown} ({_rate(best)}) and falls to {_percent(last.value / best.value)} of it "
@@ -143,7 +152,7 @@ def _falls(axis: str, found: _Found) -> str:
 
 def _lost(axis: str, found: _Found) -> str:
     """Along an axis of which less is better: where half is lost."""
-    best = max((each for _, each in found), key=lambda each: each.value)
+    best = _peak(found)[1]
     half = [each.value <= best.value / 2 for _, each in found]
     start = _from_there_on(half)
     if not any(half):
@@ -206,4 +215,9 @@ def _percent(part: float) -> str:
 
 
 def _rate(of: Estimate) -> str:
-    return f"{of.value / 1e6:.4g} MB/s"
+    return f"{_number(of)} MB/s"
+
+
+def _number(of: Estimate) -> str:
+    """In MB/s; ``~`` marks a prediction, as in tables."""
+    return f"{PREDICTED * of.is_predicted}{of.value / 1e6:.4g}"

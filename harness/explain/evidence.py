@@ -23,6 +23,7 @@ from harness.model import (
     DEFAULT_TRANSPORT,
     TRANSPORTS,
     Column,
+    Duplex,
     IpsecMode,
     Job,
     Plan,
@@ -118,7 +119,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     blocks at this depth move.
 
     ``is_emulated``: the link is, in real time, so both ends share the lab's processor. ``emulation_ns`` is
-    what that adds to the I/O's round trips, as the run calibrated it (``Telemetry``).
+    what that adds to the I/O's round trips, as the run calibrated it (``Telemetry``). ``is_half_duplex``:
+    both directions share the link.
 
     ``lost_packets`` is known of one I/O at a time, where packets were lost.
 
@@ -169,6 +171,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     is_disturbed: bool = False
     at_most_ns: float | None = None
     is_emulated: bool = False
+    is_half_duplex: bool = False
     emulation_ns: Span | None = None
     lost_packets: LostPackets | None = None
     reread: Reread | None = None
@@ -475,6 +478,7 @@ class _CellOf:
             device_ns=device,
             device_alone_ns=of.device_alone(self.name, depth),
             path=demands,
+            is_half_duplex=self.link is not None and self.link.duplex is Duplex.HALF,
             faster=self.demands(rate=2),
             is_memory=is_memory(of.key, of.plans),
             rate_bit_s=known_bit_s,

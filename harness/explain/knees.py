@@ -18,7 +18,8 @@ def sentences(knees: Iterable[Knee]) -> Iterator[str]:
         elif knee.high is None:
             said = f"at {_load(knee, knee.low)}, the highest load tried, {met}"
         else:
-            said = f"up to {_load(knee, knee.load)}, {met} ({_count(knee.low)} to {_count(knee.high)})"
+            tried = f"met at {_count(knee.low)}, missed at {_count(knee.high)}"
+            said = f"up to {_load(knee, knee.load)}, {met} (interpolated: {tried})"
         said += "" if knee.is_known else "; the search is unfinished"
         doubt = "; uncertain: trials were disturbed or have warnings" if knee.is_doubtful else ""
         yield f"{knee.curve.name}: {said}{doubt}."

@@ -18,9 +18,12 @@ from harness.explain.remedy import LimitingResource
 from harness.explain.verdict import Confidence, Verdict, in_words, judge
 from harness.explain.volumes import VolumeOverPath
 from harness.explain.waterfall import PARTS
-from harness.model import TRANSPORTS
+from harness.model import TRANSPORTS, ChangeKind
 from harness.model.escape import in_ascii, printable
 from harness.model.lines import counted, wrapped
+
+TOO_HIGH = "over a half-duplex link such forecasts were up to 14 % too high: docs/scores.md"
+"""A deeper queue over ``wifi`` (`python bench/remedies.py`)."""
 
 _HYPHENATED = {"device": "de- vice", "framing": "fram- ing", "emulation": "emu- lation"}
 """Words of headings that are too long for a narrow table of many parts."""
@@ -64,6 +67,13 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
         is_of_lab = is_by_core and evidence.is_emulated and not evidence.busiest
         return "lab only: both ends share one core" if is_of_lab else ""
 
+    @property
+    def caveat(self) -> str:
+        """Of a kind of forecast that the scores show to be too high; "" of others."""
+        change = self.verdict.change
+        is_deeper = change is not None and change.step.kind is ChangeKind.DEPTH
+        return TOO_HIGH if is_deeper and self.evidence.is_half_duplex else ""
+
     def rate(self, time_ns: float | None) -> float | None:
         """MB/s, if an I/O takes this long."""
         if not time_ns or self.evidence.block_bytes is None:
@@ -100,7 +110,7 @@ def sentence(cell: Explained) -> str:
         return f"{words}; what may help: {advice}"
     if change is None or not cell.lift:
         return words
-    how = "; ".join(filter(None, (change.how, cell.where)))
+    how = "; ".join(filter(None, (change.how, cell.where, cell.caveat)))
     return f"{words}; forecast: with {change.what}, it would rise {cell.lift} ({how})"
 
 

@@ -234,7 +234,7 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         what(flag="--workload", help="Only this one: see harness list workloads.", known=listed.workloads),
     ] = ()
     depths: Annotated[
-        tuple[Typed, ...], what(flag="--depth", help="I/Os in flight: 1,4,16. [profile's]")
+        tuple[Typed, ...], what(flag="--depth", help="fio's iodepth, of each job: 1,4,16. [profile's]")
     ] = ()
     blocks: Annotated[
         tuple[Typed, ...], what(flag="--block", help="Block size: 4K,64K,256K. [profile's]")

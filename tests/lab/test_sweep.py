@@ -26,7 +26,7 @@ def test_it_measures_where_the_curve_bends(tmp_path: Path) -> None:
     assert all(record.status is Status.OK and record.proof is not None for record in records)
     (curve,) = sweep.measured(plan, records)
     assert len(records) == len(curve.rates) <= len(curve.grid) / 2
-    assert "the link is full" in done.out and "~: interpolated between measured points" in done.out
+    assert "the peak fills the link" in done.out and "~: interpolated between measured points" in done.out
 
     # Some of the others, each by itself.
     words = ("--depth", "3,16", "--block", "8K,32K", "--runtime", "0.2s", "--repeats", "1", "--no-probes")

@@ -63,6 +63,9 @@ def test_lists_have_the_figures_of_profiles(tmp_path: Path) -> None:
     )
     lines = harness("list", "links", cwd=tmp_path).stdout.splitlines()
     assert ["mine", "2", "Mbit/s", "3", "ms", "1%", "1500", "mine"] in [line.split() for line in lines]
+    # A profile without a delay has no figure there, and below the table is why.
+    (routed,) = (line.split() for line in lines if line.startswith("routed"))
+    assert routed[3] == "-" and "comes on top" in " ".join(lines)
     protections = harness("list", "protections", cwd=tmp_path).stdout
     assert all(f"\n{name} " in protections for name in ("aes128gcm16", *MADE))
     assert (

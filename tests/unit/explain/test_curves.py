@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from harness.analysis.response import Estimate
 from harness.explain import curves
 from harness.model import Plan, Record
 from harness.results import sweep
@@ -43,7 +44,8 @@ def gigabit(at: dict[str, float], is_protected: bool) -> float:
 
 def test_a_depth_from_which_the_link_is_full_is_named() -> None:
     assert said_of(planned("depth=1..64", ipsec=("both",)), gigabit) == [
-        "wired rand-read, block 4K: the link is full from depth 6 on (117.5 of 117.7 MB/s).",
+        "wired rand-read, block 4K: within 5 % of its peak from depth 6 on; the peak fills the link "
+        "(117.5 of 117.7 MB/s).",
         "wired+aes128gcm16 rand-read, block 4K: reaches 95 % of its peak (80 MB/s) at depth 4.",
         "IPsec aes128gcm16 costs wired rand-read, block 4K most at depth 6 (32 %, 28 % to 36 %) and least at "
         "depth 1 (no measurable cost, under 6 %).",
@@ -60,6 +62,22 @@ def test_a_depth_from_which_the_link_is_full_is_named() -> None:
         == "wired rand-read, depth 1, block 4K: at or below half of its peak (90.91 MB/s) from rtt 1.6 ms on."
     )
     assert left.endswith(": still above half of its peak (99.99 MB/s) at rtt 50 ms, the end of the range.")
+
+
+def test_a_predicted_point_neither_fills_a_link_nor_is_the_peak() -> None:
+    """A prediction may be above all that was measured, by its error."""
+    made = planned("depth=1..64", ipsec=("off",))
+    records = records_of(made, lambda at, _: min(at["depth"] * 23e6, 113e6))
+    (curve,) = sweep.measured(made, records[::2])
+    full = Estimate(117e6, 116e6, 118e6, is_predicted=True)
+    assert curve.estimates and all(each.is_predicted for each in curve.estimates.values())
+    curve.__dict__["estimates"] = dict.fromkeys(curve.estimates, full)
+    (said,) = curves.sentences([curve])
+    assert "(113 MB/s)" in said and "fills" not in said
+    # Where none was measured, a sign says so.
+    curve.__dict__.update(rates={}, estimates=dict.fromkeys(curve.grid, full))
+    (said,) = curves.sentences([curve])
+    assert said.endswith("the peak fills the link (~117 of 117.7 MB/s).")
 
 
 def test_of_many_workloads_the_first_is_told_and_the_others_are_counted() -> None:

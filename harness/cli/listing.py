@@ -30,7 +30,8 @@ NOTES = {
     "links": "Round trip: the profile's delay, without the time to send. wired has the whole delay of three "
     "switches in it; in links with hops (switched, routed, pppoe, openflow) the time in which each hop sends "
     "every frame again comes on top. Changes follow the name: wired:jumbo (MTU 9000), "
-    "wired:rate=2.5G,rtt=5ms; also jitter=, loss=, mtu=, queue=, window= and unshaped. A real link (wired=eth0) takes none: it is used as it is.",
+    "wired:rate=2.5G,rtt=5ms; also jitter=, loss=, mtu=, queue=, "
+    "window= and unshaped. A real link (wired=eth0) takes none: it is used as it is.",
     "protections": f"on is {DEFAULT_PROPOSAL}; both is off and on; {NESTING[0][0]}+{DEFAULT_PROPOSAL} is one "
     f"within the other. Only with --portal: {PRE_EXISTING}, what already protects the path (the default), "
     f"and {SWANCTL}FILE#CHILD, a connection of strongSwan's.",

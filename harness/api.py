@@ -74,8 +74,8 @@ class Results(Measured, frozen=True, kw_only=True, dict=True):
     ) -> Comparison:
         """Whether each cell of ``other``, results or a path, is faster or slower than here, or inconclusive.
 
-        "No difference shown" needs an interval within ``margin`` of 1 (0.05 or 5%; None: as in ``harness
-        compare``); faster and slower do not depend on it. For a gate, check ``is_judged``, then ``slower_by``
+        Equivalent needs an interval within ``margin`` of 1 (0.05 or 5%; None: as in ``harness compare``);
+        faster and slower do not depend on it. For a gate, check ``is_judged``, then ``slower_by``
         of the result. UsageError for another margin, and without a cell in common.
         """
         from harness.model.units import as_part

@@ -120,8 +120,8 @@ def judge(ratios: Sequence[Ratio], *, margin: float, higher_is_better: bool) -> 
 
     Among 40 cells that do not differ, some will look as if they did. So the p are adjusted after Benjamini
     and Hochberg (J. R. Stat. Soc. B 57, 1995): at most ``LEVEL`` of all differences shown are expected to be
-    none, and if no cell differs, the chance of showing any is at most ``LEVEL``. "No difference shown" says
-    more than that none was found: the interval lies within ``margin`` of 1.
+    none, and if no cell differs, the chance of showing any is at most ``LEVEL``. Equivalent says more
+    than that none was found: the interval lies within ``margin`` of 1.
     """
     return [
         (_verdict(ratio, p, margin, higher_is_better), p)

@@ -48,7 +48,10 @@ PoolOption = Annotated[
     typer.Option("--pool", help="Merge runs of different machines or kernels into one column."),
 ]
 MetricOption = Annotated[
-    str, typer.Option(metavar="METRIC", help=f"{', '.join(Metric)} (mean and percentiles: latency).")
+    str,
+    typer.Option(
+        metavar="METRIC", help=f"{', '.join(Metric)} (mean and percentiles: latency; core: busiest core, %)."
+    ),
 ]
 ReferenceOption = Annotated[
     str | None,

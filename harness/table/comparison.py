@@ -1,6 +1,6 @@
 """Two sets of results, cell by cell: is B faster or slower than A, and how sure is that?
 
-Pure functions: records in, verdicts out. Cells are matched by column and workload;
+Pure functions: records in, verdicts out. Cells are matched by setting, column and workload;
 ``harness.analysis.ratios`` does the statistics.
 """
 
@@ -50,13 +50,8 @@ MARGIN = 0.05
 """By default, smaller differences than this do not matter."""
 
 
-TALLIED = {
-    Judgement.SLOWER: "slower",
-    Judgement.FASTER: "faster",
-    Judgement.EQUIVALENT: "equivalent",
-    Judgement.INCONCLUSIVE: "cannot tell",
-}
-"""Each verdict, as cells of it are counted above the table."""
+TALLIED = (Judgement.SLOWER, Judgement.FASTER, Judgement.EQUIVALENT, Judgement.INCONCLUSIVE)
+"""The order in which the cells of each verdict are counted above the table."""
 
 
 class CompareFormat(Choice):
@@ -70,8 +65,8 @@ class CompareFormat(Choice):
 class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
     """One cell on both sides: medians in the metric's unit, the ratio B/A, and the verdict.
 
-    ``p`` is adjusted for all cells of the comparison. If a side has no sample, ``ratio`` is None and the
-    verdict is inconclusive; ``reason`` says why, and ``is_disturbed`` whether disturbance is the cause.
+    ``p`` is adjusted for all cells of the comparison. ``reason`` says why the verdict is inconclusive. If a
+    side has no sample, ``ratio`` is None; ``is_disturbed`` says whether disturbance is the cause.
     """
 
     key: ColumnKey
@@ -114,8 +109,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tally(self) -> str:
-        """As text: ``4 slower, 0 faster, 31 equivalent, 5 cannot tell``. ``counts`` has the numbers."""
-        return ", ".join(f"{count} {TALLIED[verdict]}" for verdict, count in self.counts.items())
+        """As text: ``4 slower, 0 faster, 31 equivalent, 5 inconclusive``. ``counts`` has the numbers."""
+        return ", ".join(f"{count} {verdict}" for verdict, count in self.counts.items())
 
     @property
     def is_judged(self) -> bool:
@@ -182,7 +177,8 @@ def compare(a: Measured, b: Measured, metric: Metric = Metric.MB_S, margin: floa
     for index, cell in enumerate(cells):
         if cell.ratio is not None:
             verdict, p = next(judged)
-            cells[index] = structs.replace(cell, verdict=verdict, p=p)
+            reason = _why_open(cell.ratio, margin) if verdict is Judgement.INCONCLUSIVE else None
+            cells[index] = structs.replace(cell, verdict=verdict, p=p, reason=reason)
     return Comparison(
         metric=metric,
         margin=margin,
@@ -269,6 +265,13 @@ def _why_none(records: Sequence[Record], metric: Metric) -> str:
     """Why no repeat of a cell has a figure to compare."""
     said = [*notes.reasons(records), disturbance.summary(records)]
     return ", ".join(filter(None, said)) or f"no {metric} above zero"
+
+
+def _why_open(ratio: Ratio, margin: float) -> str:
+    """Why a cell with a ratio is inconclusive."""
+    if ratio.low is None:
+        return "too few repeats for an interval"
+    return f"neither faster nor slower, and the interval reaches beyond {100 * margin:g} % of 1"
 
 
 _Samples = list[tuple[Record, float]]
@@ -416,7 +419,7 @@ def _notes(
     yield from notes.file_systems([*a.records, *b.records], [*a.plans.values(), *b.plans.values()])
     yield from notes.completions([*a.records, *b.records], metric)
     yield from alone
-    yield from (f"{cell.name} has no ratio: {cell.reason}." for cell in cells if cell.reason)
+    yield from (f"{cell.name} has no ratio: {cell.reason}." for cell in cells if cell.ratio is None)
 
 
 def render(found: Comparison, format: CompareFormat = CompareFormat.TEXT, width: int | None = None) -> str:

@@ -145,3 +145,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     marks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     footnotes: tuple[str, ...] = ()
+
+    @property
+    def unit(self) -> str:
+        """That of the cells' values: ``MB/s``, ``µs``."""
+        return self.options.metric.figure.unit

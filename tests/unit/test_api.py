@@ -42,6 +42,7 @@ def test_it_says_what_the_commands_say(measured: harness.Results, tmp_path: Path
     table = measured.table(metric="IOPS")
     workloads = {record.workload.name for record in measured.records}
     assert "IOPS" in render(table) and len(table.rows) == len(workloads)
+    assert (table.unit, measured.table(metric="p99").unit) == ("IOPS", "µs")
     assert {cell.evidence.workload for cell in measured.explain()} == workloads
     found = measured.compare(again(measured))
     assert found.is_judged and not found.slower_by(0.05)

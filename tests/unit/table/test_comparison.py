@@ -148,15 +148,19 @@ def test_cells_that_are_not_judged_are_counted_first_with_what_would_help() -> N
         "(A 1, B 12): measure both sides with --repeats 8.",
     )
     for format in (CompareFormat.TEXT, CompareFormat.MARKDOWN):
-        said = "B against A: 0 slower, 0 faster, 0 equivalent, 1 cannot tell. None of 1 cells could be "
+        said = "B against A: 0 slower, 0 faster, 0 equivalent, 1 inconclusive. None of 1 cells could be "
         assert " ".join(render(found, format).lstrip("*").split()).startswith(said)
     assert "inconclusive" in render(found)
+    assert (found.cells[0].reason, found.notes[1:]) == ("too few repeats for an interval", ())
     a = side(run("a"), run("a", link="local", noise=0.1))
     b = side(run("b", factor=0.8), run("b", link="local", noise=0.1))
     found = compare(a, b)
     assert found.is_judged and found.missing[0] == "Not all of 2 cells could be judged: 1 are inconclusive."
     assert render(found).splitlines()[1] == "Slower: wired seq-write-4k." and "Faster:" not in render(found)
     assert render(compare(b, a)).splitlines()[1] == "Faster: wired seq-write-4k."
+    reasons = {cell.key.column.link: cell.reason for cell in found.cells}
+    wide = "neither faster nor slower, and the interval reaches beyond 5 % of 1"
+    assert reasons == {"wired": None, "local": wide} and "has no ratio" not in render(found)
     advice = re.fullmatch(
         "The interval is too wide to tell a difference of 5 % from none, in 1 cell: local seq-write-4k "
         r"\(A 12, B 12\): measure both sides with --repeats (\d+)\.",
@@ -250,7 +254,7 @@ def test_json_has_every_figure_and_plain_text_is_aligned() -> None:
     a, b = ([record(run_id=name, repeat=repeat, **moved) for repeat in range(1, 7)] for name in ("a", "b"))
     found = compare(side(a), side(b))
     assert render(found).splitlines()[:7] == [
-        "B against A: 0 slower, 0 faster, 1 equivalent, 0 cannot tell.",
+        "B against A: 0 slower, 0 faster, 1 equivalent, 0 inconclusive.",
         "",
         "MB/s (10^6 bytes per second): B (b) against A (a)",
         "",

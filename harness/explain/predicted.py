@@ -96,7 +96,7 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
 
     ``name`` is its column's label, ``then`` what limits. ``bound_mb_s`` is the link's bound. ``rests_on`` are
     the parts of the time, in ns per I/O, and ``unsure`` the sources of uncertainty, as fractions of the
-    figure. ``why_not`` says why there is no figure. ``mark`` is ``PREDICTED``, always.
+    figure. ``why_not`` says why there is no figure. ``mark`` is always "predicted": nothing was measured.
     """
 
     name: str

@@ -25,7 +25,7 @@ ENOUGH = 1.1
 
 
 class LimitingResource(enum.StrEnum):
-    """What limits a cell after a change. ``LATENCY_BOUND``: nothing is full, there are too few I/Os in
+    """What limits a cell after a change. ``latency``: nothing is full, there are too few I/Os in
     flight."""
 
     CORE = "core"

@@ -46,8 +46,8 @@ SURE = 0.95
 class Confidence(enum.StrEnum):
     """How sure a verdict is, the surest first.
 
-    ``high``: it holds in ``SURE`` of all draws from the evidence. ``medium``: the same, but its evidence has
-    a single source: a profile's figure, a difference. ``low``: the same, but from single measurements.
+    ``high``: it holds in at least 95 % of all draws from the evidence. ``medium``: the same, but its evidence
+    has a single source: a profile's figure, a difference. ``low``: the same, but from single measurements.
     ``none``: there is no verdict.
     """
 

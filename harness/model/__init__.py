@@ -71,7 +71,7 @@ ENDS: tuple[End, End] = ("initiator", "target")
 
 
 class Status(enum.StrEnum):
-    """The result of a cell. The four stay distinct everywhere; only ``OK`` has a figure that counts."""
+    """The result of a cell. The four stay distinct everywhere; only ``ok`` has a figure that counts."""
 
     OK = "ok"
     FAILED = "failed"
@@ -161,8 +161,8 @@ class IkeAuth(enum.StrEnum):
 
 
 class LabKernel(enum.StrEnum):
-    """Which kernel the lab boots: Debian's package user-mode-linux, or one built by
-    ``testbeds.lab.kernels``."""
+    """Which kernel the lab boots: that of Debian's package user-mode-linux, or one that
+    ``harness kernel build`` made."""
 
     DEBIAN = "debian"
     CUSTOM = "custom"
@@ -474,8 +474,8 @@ class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """An ESP proposal as data (``ipsec/*.toml``), in strongSwan's syntax.
 
     ``kernel_algorithms`` are the /proc/crypto names that the kernel must use. ``encrypts`` is false exactly
-    if one of them is in ``IN_CLEAR``; ``parse.profiles`` checks it. ``charon_plugins`` are the plugins beyond
-    charon's base list. ``segmentation_offload``: TCP and ESP hand each other super-packets
+    if one of them only authenticates: ecb(cipher_null) or rfc4543(gcm(aes)). ``charon_plugins`` are
+    the plugins beyond charon's base list. ``segmentation_offload``: TCP and ESP hand each other super-packets
     (``harness/protection/ipsec/offload.py``).
     """
 
@@ -582,10 +582,11 @@ class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True
     """One column of the matrix: a link, its protections, its transport, how many initiators use it at once,
     its version of IP, and ESP's mode.
 
-    ``protection`` names the protections, the outermost on the wire first; it is empty without any.
-    ``transport`` is how the target's storage becomes a disk of the initiator's; None for the local disk,
-    which needs none, and for a file system of another machine (``FILE_SYSTEMS``), which ``link`` names.
-    ``mode`` is None without ESP.
+    ``link`` is the link's name, or local for the initiator's own disk, or the file system of another machine
+    that was measured (nfs, smb, sshfs, glusterfs, ceph, 9p, afs). ``protection`` names the protections, the
+    outermost on the wire first; it is empty without any. ``transport`` is how the target's storage becomes a
+    disk of the initiator's; None for the local disk and for file systems. ``initiators`` is how many measure
+    at once; the figures are their totals. ``ip`` is the version of IP. ``mode`` is ESP's; None without ESP.
     """
 
     link: Name
@@ -800,7 +801,7 @@ class Cell(msgspec.Struct, frozen=True, order=True):
 class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
     """When a cell has been measured often enough.
 
-    ``width``: the largest ``stats.Summary.spread`` that suffices (0.05: 5 % of the median to either side).
+    ``width``: how far both ends of the value's interval may be from the median, as a part of it (0.05: 5 %).
     ``max_s`` is the time of all cells of the run together, by the clock of the measurement.
     """
 

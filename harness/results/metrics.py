@@ -141,7 +141,7 @@ class Metric(Choice):
 
 
 class Direction(enum.StrEnum):
-    """The direction that a row shows. BOTH is the sum of a mixed workload's reads and writes."""
+    """The direction that a row shows. ``read+write`` is the sum of a mixed workload's reads and writes."""
 
     READ = "read"
     WRITE = "write"

@@ -269,26 +269,44 @@ status, column, lab_kernel, disk.
 
 Use only rows whose ``status`` is ok and whose ``is_disturbed`` is false. Do not compare rows that differ in
 ``testbed``, ``source``, ``clock``, ``lab_kernel``, ``ciphers`` or ``disk``. ``run_id`` is the run; of a plain
-fio output, its file. ``clock`` is real, virtual, or predicted from a CPU cost file. ``link_title`` is the
-link's name for people. ``emulated`` says whether the link imitates a medium that is not there. ``protection``
-is what protects the link, joined by +. ``transport`` is null for the local disk. ``ipsec`` is the ESP
-proposal, or off. ``ipsec_mode`` is null without IPsec. ``encrypted`` is null without protection, and where
-nobody can tell. ``initiators`` is how many measured at once; the figures are their totals. ``direction`` is
+fio output, its file. ``testbed`` is lab, host or machines. ``source`` is the measuring tool. ``clock`` is
+real, virtual, or predicted from a CPU cost file. ``link`` is the link's name, local for the initiator's own
+disk. ``link_title`` is the link's name for people. ``emulated`` says whether the link imitates a medium that
+is not there. ``protection`` is what protects the link, joined by +. ``transport`` is null for the local disk.
+``ipsec`` is the ESP proposal, or off. ``ipsec_mode`` is transport or tunnel, null without IPsec.
+``encrypted`` is null without protection, and where nobody can tell. ``initiators`` is how many measured at
+once; the figures are their totals. ``workload`` is the name of a section of the job file. ``direction`` is
 read, write, fsync (latency alone), or null if nothing was moved. ``repeat`` counts from 1, ``order`` from 0.
 ``status`` is ok, failed, skipped, invalid or estimated, and ``reason`` says why. ``warnings`` are separated
 by semicolons. ``started_unix_s`` is when fio was started. ``wall_ns`` is the time of the whole cell,
-``fio_ns`` what fio measured. ``bytes``, ``ios`` and ``runtime_ns`` are of this direction.
-``bandwidth_bytes_s`` and ``iops`` are over ``runtime_ns``. ``latency_p50_ns``, ``latency_p99_ns`` and
-``latency_p99_9_ns`` are of this record's I/Os; percentiles of several records cannot be averaged.
-``percentiles_of`` is lat (total latency) or clat (without the time of submission). ``link_bytes_initiator``,
-``link_bytes_target`` and ``protected_bytes`` were counted for the whole record. ``cipher_driver`` names the
-kernel's crypto drivers. ``disturbed`` is the part of the measurement that other programs took, 0 to 1;
-``is_disturbed`` says whether it is too much. ``initiator_load`` and ``target_load`` are of the minute before
-the run. ``round_trip_p50_ns``, ``round_trip_p99_ns`` and ``round_trips_lost_percent`` are of the idle path,
-just before the cell. ``busiest_core`` and ``all_cores`` are busy parts while fio ran, 0 to 1. ``drops`` and
-``errors`` are of all interfaces of the path and its hops, both directions. ``column`` is link, protection,
-transport and number of initiators, as in tables. ``kernel`` is the one that measured: the lab's, or the
-initiator's. ``disk`` is the modelled disk below the target. ``ip`` is the version, 4 or 6. ``curve`` is the
+``fio_ns`` what fio measured. ``block_bytes`` is the size of an I/O. ``bytes``, ``ios`` and ``runtime_ns`` are
+of this direction: bytes and I/Os that fio moved, and its run time. ``bandwidth_bytes_s`` and ``iops`` are
+over ``runtime_ns``. ``latency_mean_ns``, ``latency_min_ns``, ``latency_max_ns`` and ``latency_stddev_ns`` are
+over this record's I/Os. ``latency_p50_ns``, ``latency_p99_ns`` and ``latency_p99_9_ns`` are of this record's
+I/Os; percentiles of several records cannot be averaged. ``percentiles_of`` is lat (total latency) or clat
+(without the time of submission). ``link_bytes_initiator``, ``link_bytes_target`` and ``protected_bytes`` are
+what the interfaces and the protection carried, counted for the whole record, both directions.
+``cleartext_segments`` is how many TCP segments of the portal a capture saw outside the protection; without
+IPsec, those in its samples. ``rekeys`` is how often the security associations were replaced.
+``tcp_retransmits`` is how many segments both ends sent again. ``schema`` is the version of the record's file
+after conversion. ``cipher_driver`` names the kernel's crypto drivers. ``ciphers`` is accelerated or generic
+(the lab's). ``disturbed`` is the part of the measurement that other programs took, 0 to 1; ``is_disturbed``
+says whether it is too much. What begins with background_ is of the machine that other programs disturbed
+most. ``background_waited`` is the part of the time, 0 to 1, in which the run's programs (on real machines any
+program) were ready and did not run. ``background_stolen`` is the part that a hypervisor gave to others, 0 to
+1. ``background_used`` is the part of all cores that other programs used, 0 to 1. ``background_suspended_ns``
+is how long the machine slept or the run was stopped. ``initiator_processor`` and ``target_processor`` are the
+processors' names; in the lab, both ends are the machine that it runs on. ``initiator_frequency_mhz`` and
+``target_frequency_mhz`` are the means of their cores when the run began. ``initiator_load`` and
+``target_load`` are of the minute before the run. ``profile`` is the job file. ``storage`` is what the target
+exports: ramdisk, file or block (a device). ``queue_depth`` is how many I/Os each fio job keeps in flight.
+``numjobs`` is how many fio jobs of the workload ran at the same time. ``round_trip_p50_ns``,
+``round_trip_p99_ns`` and ``round_trips_lost_percent`` are of the idle path, just before the cell.
+``busiest_core`` and ``all_cores`` are busy parts while fio ran, 0 to 1. ``drops`` and ``errors`` are of all
+interfaces of the path and its hops, both directions. ``column`` is link, protection, transport and number of
+initiators, as in tables. ``kernel`` is the one that measured: the lab's, or the initiator's. ``disk`` is the
+modelled disk below the target. ``initiator_host`` and ``target_host`` are the machines as they were typed
+(``ssh://root@server``), several with commas; null in the lab. ``ip`` is the version, 4 or 6. ``curve`` is the
 sweep's curve that the row is a point of. ``link_rtt`` (s), ``link_rate`` (bit/s), ``link_loss`` (0 to 1),
 ``link_window`` and ``link_mtu`` (bytes) are the link's place on the axes of sweeps. ``bandwidth_low_bytes_s``
 and ``bandwidth_high_bytes_s`` are the interval that has 90 % of what would be measured. If ``is_estimated``,

@@ -84,8 +84,20 @@ class PrintedRow(TypedDict):
     tell rows of one path apart.
 
     ``published`` says whether others measured it. ``disturbed`` is the largest part that other programs took
-    of one of its measurements; null if it is unknown. ``values`` are by name, each with its unit at the end:
-    a figure, a status in words where there is none, or null.
+    of one of its measurements; null if it is unknown. ``values`` are by name, each with its unit at the end
+    of its name: a figure, a status in words where there is none, or null. ``values`` of link:
+    tcp_received_mbit_s, tcp_retransmits, tcp_cpu_percent, udp_received_mbit_s, udp_jitter_ms,
+    udp_lost_percent, ping_mean_ms, ping_lost_percent. ``values`` of pppoe: tcp_sent_mbit_s,
+    tcp_received_mbit_s, tcp_retransmits, tcp_cpu_percent, udp_sent_mbit_s, udp_jitter_ms, udp_lost,
+    udp_datagrams, udp_lost_percent, ping_min_ms, ping_mean_ms, ping_max_ms, ping_mdev_ms, ping_lost_percent.
+    ``values`` of openflow: tcp_received_mbit_s, udp_received_mbit_s, udp_jitter_ms, udp_lost, udp_datagrams,
+    udp_lost_percent, udp_out_of_order, ping_mean_ms. ``values`` of pps: at_once (processes), lost_percent,
+    replies_per_s, packets_per_s, counted_per_s. ``values`` of udp-latency: reopened_mean_us, kept_mean_us,
+    reopened_p50_us, kept_p50_us, kept_p99_us. ``values`` of scale: initiators, total_mb_s, of_one_percent,
+    slowest_of_fastest_percent, jain (Jain's index), p99_median_us, p99_worst_us, protection_total_percent,
+    protection_p99_percent. ``values`` of counters: repeats, others_took (the part that other programs took, 0
+    to 1), round_trip_p50_ns, round_trip_p99_ns, round_trips_lost_percent, busiest_core and all_cores (busy
+    parts, 0 to 1), drops, errors.
     """
 
     link: NotRequired[str]
@@ -122,14 +134,14 @@ class PrintedComparedCell(TypedDict):
     """A cell that both sides have.
 
     ``setting``, ``column``, ``encrypted`` and ``direction`` are as in a table. ``n_a`` and ``n_b`` are the
-    samples of each side, ``a`` and ``b`` their medians in ``unit``; null without a sample. ``verdict`` is B's
-    compared with A. ``reason`` says why there is no ratio. ``is_disturbed``: there is none because other
-    programs disturbed all repeats of a side. ``ratio`` is B over A, ``low`` and ``high`` its 95 % interval;
-    null without a ratio, or with too few repeats for an interval. ``p`` is the p-value of the difference,
-    ``p_adjusted`` the same adjusted for all cells (Benjamini-Hochberg). ``warm_up`` repeats were left out at
-    the beginning of each side. ``inflation`` is how many repeats count as one, because of their
-    autocorrelation. ``more`` is the half width of the interval, as a logarithm, that no number of repeats
-    removes, because A and B are different runs.
+    samples of each side. ``a`` and ``b`` are their medians in ``unit``; null without a sample. ``verdict`` is
+    B's compared with A. ``reason`` says why it is inconclusive; null for other verdicts. ``is_disturbed``:
+    there is no ratio because other programs disturbed all repeats of a side. ``ratio`` is B over A, ``low``
+    and ``high`` its 95 % interval; null without a ratio, or with too few repeats for an interval. ``p`` is
+    the p-value of the difference, ``p_adjusted`` the same adjusted for all cells (Benjamini-Hochberg).
+    ``warm_up`` repeats were left out at the beginning of each side. ``inflation``: so many repeats count as
+    one, because each resembles the one before (1: they are independent). ``more`` is what the variation from
+    run to run adds: with endless repeats, the interval would still be from ratio / e^more to ratio * e^more.
     """
 
     workload: str
@@ -155,7 +167,8 @@ class PrintedComparedCell(TypedDict):
 
 
 class PrintedComparison(TypedDict):
-    """Two sets of results. ``margin`` is the smallest difference that matters, as a fraction. ``tally`` is
+    """Two sets of results. ``margin`` is how far from 1 the interval of an equivalent cell may reach, as a
+    fraction. ``tally`` is
     how many cells have each verdict. ``missing`` says why cells could not be judged, and what to do."""
 
     a: PrintedSide

@@ -134,6 +134,12 @@ def test_what_each_command_prints_is_as_published(name: str) -> None:
     found = printed(schema, *PRINTED[name].split())
     assert any(map(found.get, ("cells", "rows", "figures", "kinds", "items")))
     assert found.get("view", view) == view
+    if view and schema == "view":
+        about = schemas.schema("view")["$defs"]["PrintedRow"]["properties"]["values"]["description"]
+        names = about.partition(f"`values` of {view}: ")[2]
+        assert {key for row in found["rows"] for key in row["values"]} <= set(
+            re.findall(r"\w+", names.partition("`values`")[0])
+        )
 
 
 @pytest.mark.parametrize("tool", sorted(PARSERS))

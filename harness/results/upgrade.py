@@ -171,6 +171,8 @@ def _from_4(kind: FileKind, data: Json) -> Json:
     if kind != "plan":
         found = _renamed(data, _LOAD) if kind == "probe" else _within(data, "telemetry", _LOAD)
         found = _renamed(_within(found, "proof", _PROOF), _OVERRIDES)
+        if clients := found.get("clients"):
+            found["clients"] = [_within(each, "proof", _PROOF) for each in clients]
         return {**found, "column": _pre_existing(found["column"])}
     found = _renamed(
         _within(data, "storage", {"reached": "black_box"}), _OVERRIDES | {"charges": "simulated_cpu_costs"}

@@ -56,7 +56,8 @@ def test_each_field_that_was_renamed_has_its_value() -> None:
     for part, before in zip(new.clients, old["clients"], strict=True):
         assert part.proof is not None
         found = msgspec.to_builtins(part.proof)
-        renamed = {upgrade.PROOF_OF_1.get(name, name): value for name, value in before["proof"].items()}
+        names = {old: upgrade._PROOF.get(new, new) for old, new in upgrade.PROOF_OF_1.items()}
+        renamed = {(names | upgrade._PROOF).get(name, name): value for name, value in before["proof"].items()}
         assert found == found | renamed and found["protected_bytes"] > 0 and found["sampling"] == 64
 
 

@@ -336,7 +336,7 @@ def test_what_does_not_differ_is_marked() -> None:
     values |= {"unclear": (8.0, 14.0, 10.0), "once": (9.0,)}
     protected = [r for name, of in values.items() for r in repeats(*of, protection=(name,))]
     table = build([*repeats(10.0, 11.0, 10.5), *protected])
-    differs = {"": None, "same": "equivalent", "slower": "shown", "unclear": "inconclusive"}
+    differs = {"": None, "same": "equivalent", "slower": "different", "unclear": "inconclusive"}
     names = ("+".join(column["protection"]) for column in each(table, "column"))
     found = dict(zip(names, each(table, "difference_from_unprotected"), strict=True))
     assert found == {**differs, "once": None}

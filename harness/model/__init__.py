@@ -1066,18 +1066,18 @@ class AirProof(msgspec.Struct, frozen=True, kw_only=True):
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """Evidence that a cell's bytes took the path its column names.
 
-    Counters are differences over the cell, and those of interfaces are the link's, both directions added up.
-    ``protected_bytes`` is what the protection carried in both directions, by the counters of the end that
-    counted less; of several protections, the one that carried least. ``cleartext_segments`` counts TCP
-    segments of the portal that a capture on the link saw outside the protection; without IPsec, those in its
-    samples, because there it must see them. ``packets_sampled`` counts the protected packets in that capture
-    (one in ``sampling``), of which ``packets_expected`` had to be there. ``control_plane_frames`` counts IKE,
-    ARP and the like in the captures, ``other_frames`` frames that are neither. ``unaccounted_frames`` (on a
-    real interface, segments of the portal's connection) and ``unaccounted_bytes`` (there 0) are what an interface
-    carried beyond all of that, at the end and in the direction with the most. ``rekeys`` is how often the
-    security associations were replaced. ``tcp_retransmits`` counts retransmitted segments of both ends. With
-    ``at_one_end`` all figures are the initiator's, because only the target's portal is known; the target's
-    figures are 0.
+    Counters are differences over the cell, and those of interfaces are the link's, both directions added
+    up. ``protected_bytes`` is what the protection carried in both directions, by the counters of the end
+    that counted less; of several protections, the one that carried least. ``cleartext_segments`` counts
+    TCP segments of the portal that a capture on the link saw outside the protection; without IPsec, those
+    in its samples, because there it must see them. ``packets_sampled`` counts the protected packets in
+    that capture (one in ``sampling``), of which ``packets_expected`` had to be there.
+    ``control_plane_frames`` counts IKE, ARP and the like in the captures, ``other_frames`` frames that
+    are neither. ``unaccounted_frames`` (on a real interface, segments of the portal's connection) and
+    ``unaccounted_bytes`` (there 0) are what an interface carried beyond all of that, at the end and in
+    the direction with the most. ``rekeys`` is how often the security associations were replaced.
+    ``tcp_retransmits`` counts retransmitted segments of both ends. With ``at_one_end`` all figures are
+    the initiator's, because only the target's portal is known; the target's figures are 0.
     """
 
     link_bytes_initiator: Count

@@ -52,7 +52,7 @@ def test_every_layer_is_proved(matrix: Measured, stack: tuple[str, ...]) -> None
         assert proof.cleartext_segments == proof.other_frames == 0
         assert is_sampled(proof)
         assert proof.link_bytes_initiator > proof.protected_bytes
-    (of_initiator,) = matrix.environment[f"column {found[0].column.label}"]["control"]
+    (of_initiator,) = matrix.environment[f"column {found[0].column.label}"]["positive_control"]
     assert list(of_initiator) == list(stack)
     for shown in of_initiator.values():
         assert min(shown["seen_in_clear"]) > 0 and min(shown["blocked"]) > 0

@@ -55,7 +55,7 @@ def test_cells_over_tls_are_ok_and_proved(tmp_path: Path) -> None:
         assert min(proof.protected_bytes_initiator, proof.protected_bytes_target) >= moved(record) > 0
         assert record.agreed["tls"]["version"] == record.session["tls"] == "1.3"
         assert record.setting.release.startswith("6.12.")
-    control = measured.environment["column wired+tls.nvme-tcp"]["control"][0]["tls"]
+    control = measured.environment["column wired+tls.nvme-tcp"]["positive_control"][0]["tls"]
     assert min(control["seen_in_clear"]) > 0 and min(control["blocked"]) > 0
 
 

@@ -161,6 +161,37 @@ static void trace_process(int stops[2])
 	waitpid(child, NULL, 0);
 }
 
+/* Whether a process has set itself up once its tracer hears that it stopped, although somebody stopped it before. */
+static int start_process(void)
+{
+	int *is_ready = mmap(NULL, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t child = fork(), other;
+	int status, was_ready;
+
+	if (child == 0) {
+		ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+		usleep(80000);
+		*is_ready = 1;
+		raise(SIGSTOP);
+		for (;;)
+			pause();
+	}
+	other = fork();
+	if (other == 0) {
+		usleep(20000);
+		kill(child, SIGSTOP);
+		usleep(20000);
+		kill(child, SIGCONT);
+		_exit(0);
+	}
+	waitpid(child, &status, WUNTRACED | __WALL);
+	was_ready = *is_ready;
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	waitpid(other, NULL, 0);
+	return was_ready;
+}
+
 int main(int count, char **words)
 {
 	const char *scenario = count > 1 ? words[1] : "";
@@ -200,6 +231,8 @@ int main(int count, char **words)
 	} else if (!strcmp(scenario, "stopped")) {
 		trace_process(stops);
 		printf("stops %s %s\n", sigabbrev_np(stops[0]), sigabbrev_np(stops[1]));
+	} else if (!strcmp(scenario, "starting")) {
+		printf("ready %d\n", start_process());
 	} else if (!strcmp(scenario, "clock")) {
 		set(200, 0);
 		while (now_us() <= due_us + 50)

@@ -412,6 +412,7 @@ def test_what_only_the_library_has(built: Path) -> None:
         ("clock", "fired 1 early 0", ""),  # who reads the clock hears of a timer that is due
         ("missed", "woke 1", "woke 0"),  # an interrupt before the sleep ends it; else it is slept through
         ("stopped", "stops STOP USR1", ""),  # who is stopped and goes on does so unseen; else it panics
+        ("starting", "ready 1", "ready 0"),  # nor is who is not set up yet taken for one who is
     ):
         assert _seen(built, scenario, is_preloaded=True) == seen
         if scenario != "clock":

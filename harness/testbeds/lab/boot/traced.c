@@ -4,8 +4,9 @@
  * Job control. If somebody stops all processes of the lab (SIGSTOP) and lets them go on (SIGCONT), each signal stops a
  * traced process and is told to the kernel, which panics at every signal but its own (userspace() and
  * wait_stub_done(), arch/um/os-Linux/skas/process.c). Here the process goes on without the signal, in the way in which
- * the kernel let it run last, and the kernel waits on. SIGSTOP of a process that it has not yet let run is its own
- * (start_userspace()).
+ * the kernel let it run last, and the kernel waits on. A process that it has not yet let run stops itself once it is set
+ * up (start_userspace()): SIGSTOP from anybody else comes too early for the kernel, which would run a process that has
+ * no code yet.
  *
  * Register state that is larger than it knows. Debian's kernel 6.1 keeps 2696 bytes of XSAVE state for each process
  * (FP_SIZE, arch/x86/include/asm/ptrace-abi.h of um). The machine's kernel refuses to set a state that is shorter than
@@ -98,13 +99,25 @@ static int is_of_job_control(int status)
 	return signal == SIGSTOP || signal == SIGCONT || signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU;
 }
 
+/* Lets a process go on that somebody stopped, if it is not where its kernel waits for it. */
+static int goes_on(pid_t process)
+{
+	siginfo_t sent;
+
+	if (process == let_run)
+		return syscall(SYS_ptrace, let_run_by, process, NULL, NULL) == 0;
+	/* Before PTRACE_TRACEME only SIGCONT lets it go on. */
+	if (syscall(SYS_ptrace, PTRACE_GETSIGINFO, process, NULL, &sent) != 0)
+		return 1;
+	return sent.si_pid != process && syscall(SYS_ptrace, PTRACE_CONT, process, NULL, NULL) == 0;
+}
+
 pid_t waitpid(pid_t process, int *status, int options)
 {
 	pid_t found;
 
 	do
 		found = wait_for_process(process, status, options);
-	while (found > 0 && found == let_run && status && is_of_job_control(*status) &&
-	       syscall(SYS_ptrace, let_run_by, found, NULL, NULL) == 0);
+	while (found > 0 && options & WUNTRACED && status && is_of_job_control(*status) && goes_on(found));
 	return found;
 }

@@ -186,7 +186,7 @@ def test_what_is_refused() -> None:
 def test_a_plan_that_nobody_could_have_typed() -> None:
     plan, replace = planned(), msgspec.structs.replace
     assert plan.sweep is not None
-    goal = replace(plan.sweep.goals[0], of="p98")
+    goal = replace(plan.sweep.goals[0], metric="p98")
     sweeps = [replace(plan.sweep, goals=(goal,)), replace(plan.sweep, over=("depth",)), None]
     for changed in (replace(plan, repeats=1), *(replace(plan, sweep=other) for other in sweeps)):
         with pytest.raises(UsageError):

@@ -336,7 +336,7 @@ def _missing(cells: Sequence[ComparedCell], margin: float) -> Iterable[str]:
         return
     everything = len(left) == len(cells)
     yield f"{'None' if everything else 'Not all'} of {len(cells)} cells could be judged" + (
-        "." if everything else f": {len(left)} are inconclusive."
+        "." if everything else f": {len(left)} inconclusive."
     )
     disturbed = [cell.name for cell in left if cell.is_disturbed]
     if disturbed:

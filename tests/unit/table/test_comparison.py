@@ -155,7 +155,7 @@ def test_cells_that_are_not_judged_are_counted_first_with_what_would_help() -> N
     a = side(run("a"), run("a", link="local", noise=0.1))
     b = side(run("b", factor=0.8), run("b", link="local", noise=0.1))
     found = compare(a, b)
-    assert found.is_judged and found.missing[0] == "Not all of 2 cells could be judged: 1 are inconclusive."
+    assert found.is_judged and found.missing[0] == "Not all of 2 cells could be judged: 1 inconclusive."
     assert render(found).splitlines()[1] == "Slower: wired seq-write-4k." and "Faster:" not in render(found)
     assert render(compare(b, a)).splitlines()[1] == "Faster: wired seq-write-4k."
     reasons = {cell.key.column.link: cell.reason for cell in found.cells}

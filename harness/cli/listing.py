@@ -65,9 +65,9 @@ def _row(each: object) -> list[str]:
     match each:
         case listed.ListedLink():
             rate = "" if each.rate_bit_s is None else format_rate(each.rate_bit_s)
-            trip = (
-                f"{each.round_trip_us / 1000:g} ms" if each.round_trip_us else "-" if each.mtu_bytes else ""
-            )
+            trip = "-" if each.mtu_bytes else ""
+            if each.round_trip_us:
+                trip = f"{each.round_trip_us / 1000:g} ms"
             loss = format_percent(each.loss_percent / 100) if each.loss_percent else ""
             return [each.name, rate, trip, loss, str(each.mtu_bytes or ""), _what(each)]
         case listed.ListedProtection():

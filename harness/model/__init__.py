@@ -247,7 +247,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_custom(self) -> bool:
-        """Whether the lab booted its own kernel."""
+        """Whether the lab booted the custom kernel."""
         return self.lab_kernel is LabKernel.CUSTOM
 
     @property
@@ -262,7 +262,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kernel(self) -> str:
-        """``own`` for the lab's own, with the release of one that was named; empty for Debian's or the
+        """``custom`` for the custom kernel, with the release of one that was named; empty for Debian's or the
         machine's."""
         return f"{LabKernel.CUSTOM} {self.release}".strip() if self.is_custom else ""
 
@@ -296,7 +296,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         if not self.is_harness:
             return f"{self.source} output"
         words = [str(self.testbed)]
-        # In virtual time it is the lab's own anyway, but not always the same one.
+        # In virtual time it is the custom one anyway, but not always the same one.
         is_reported = self.is_custom and (self.release or not self.is_virtual) and not self.predicted_from
         words += [f"custom kernel {self.release}".strip()] if is_reported else []
         words += [self.time if self.predicted_from else f"{self.time} time"] if self.is_virtual else []

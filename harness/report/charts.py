@@ -124,7 +124,7 @@ def describe(cell: TableCell | None, metric: Metric) -> str:
         shown = (
             f" ({cell.difference_from_unprotected})" if cell.difference_from_unprotected is not None else ""
         )
-        parts.append(f"{cell.ratio_to_unprotected:.3g} times without IPsec{shown}")
+        parts.append(f"{cell.ratio_to_unprotected:.3g} times unprotected{shown}")
     if cell.proof and cell.proof["protected_bytes"]:
         seen = cell.proof["cleartext_segments"]
         parts.append(f"proof: {cell.proof['protected_bytes']} protected bytes, {seen} segments in the clear")

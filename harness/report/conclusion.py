@@ -331,9 +331,9 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Conclusion]:
             is_disturbed |= any(other is not None and other.is_disturbed for other in line)
             group = explained.evidence.block_bytes, explained.evidence.depth
             compared_with = column.setting, column.column.bare, row.workload
-            is_custom = explained.verdict.is_lab_limited or compared_with in baselines
+            is_own = explained.verdict.is_lab_limited or compared_with in baselines
             kept = _kept(column, cell, explained)
-            if is_protected and is_custom:
+            if is_protected and is_own:
                 left_out.append(row.workload)
             elif kept is not None and not cell.is_disturbed:
                 clean.setdefault(group, []).append(_Held(cell, explained, (kept,)))

@@ -60,7 +60,7 @@ def command(plan: Plan) -> str:
         ("--runtime", [format_duration(plan.runtime_s or 0).replace(" ", "")], plan.runtime_s is not None),
         ("--virtual-time", [""], setting.is_virtual),
         ("--disk", [setting.disk], bool(setting.disk)),
-        ("--lab-kernel", ["own"], setting.is_custom and not setting.is_virtual),
+        ("--lab-kernel", ["custom"], setting.is_custom and not setting.is_virtual),
         ("--cipher-driver", ["generic"], setting.has_generic),
         ("--kernels", ["per-host"], plan.capabilities.boots_kernels and not plan.capabilities.shares_kernel),
         ("--lab-initiators", [str(initiators)], initiators > 1 and plan.capabilities.boots_kernels),

@@ -26,7 +26,7 @@ from harness.results.machine import side_of
 AT_ONCE = 3
 """Points of a curve in a block: to fit one takes a tenth of a second or more."""
 
-RIGHT_BLOCKS = 2
+RIGHT_ROUNDS = 2
 """How many blocks have to be forecast, one after the other."""
 
 IN_VAIN = 2
@@ -180,7 +180,7 @@ class SweepSchedule(Schedule):
             key=lambda each: -estimates[each].error,
         )
         unsure = [place for place in left if estimates[place].error > error]
-        if not unsure and surface.right_rounds >= RIGHT_BLOCKS:
+        if not unsure and surface.right_rounds >= RIGHT_ROUNDS:
             return []
         surface.forecast = {place: estimates[place] for place in left[:AT_ONCE]}
         return left[:AT_ONCE]

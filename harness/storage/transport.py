@@ -84,7 +84,7 @@ class Sides:
 
     def udev_rule(self, name: str, match: str) -> UdevRule:
         """Keeps the initiator's machine from disks that are measured: see ``udev``."""
-        return UdevRule(name, match, is_custom=self.black_box is None)
+        return UdevRule(name, match, is_own=self.black_box is None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,14 +54,14 @@ class UdevRule(msgspec.Struct, frozen=True):
 
     name: str
     match: str
-    is_custom: bool = False
+    is_own: bool = False
 
     @property
     def path(self) -> str:
         return f"/run/udev/rules.d/00-{self.name}.rules"
 
     def acquire(self, host: Host) -> None:
-        text = (UNWATCHED if self.is_custom else READ_ONLY).format(
+        text = (UNWATCHED if self.is_own else READ_ONLY).format(
             name=re.sub(r"\W", "_", self.name), match=self.match
         )
         host.run(["sh", "-euc", MAKE, "sh", self.path], input=text)

@@ -168,8 +168,8 @@ class PrintedComparedCell(TypedDict):
 
 class PrintedComparison(TypedDict):
     """Two sets of results. ``margin`` is how far from 1 the interval of an equivalent cell may reach, as a
-    fraction. ``tally`` is
-    how many cells have each verdict. ``missing`` says why cells could not be judged, and what to do."""
+    fraction. ``tally`` is how many cells have each verdict. ``missing`` says why cells could not be judged,
+    and what to do."""
 
     a: PrintedSide
     b: PrintedSide

@@ -112,8 +112,8 @@ def _signed(rows: Sequence[_Shown]) -> tuple[list[_Shown], list[str]]:
     def signed(entry: GridCell, key: str, other: GridCell) -> GridCell:
         if entry.sign or unit_of(key) is None or entry.value is None or other.value is None:
             return entry
-        is_custom = differ(key, entry.value, other.value)
-        return msgspec.structs.replace(entry, sign=LAB_SIGN if is_custom else "")
+        is_own = differ(key, entry.value, other.value)
+        return msgspec.structs.replace(entry, sign=LAB_SIGN if is_own else "")
 
     found = []
     for setting, path, entries in rows:

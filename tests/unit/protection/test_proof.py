@@ -171,10 +171,10 @@ class Cell:
             (OUT_SPI, NEAR, FAR, self.to_target),
             (IN_SPI, FAR, NEAR, self.to_initiator),
         ):
-            is_custom = source == (NEAR, FAR)[number]
-            packets = way.packets if is_custom or way.received is None else way.received
+            is_own = source == (NEAR, FAR)[number]
+            packets = way.packets if is_own or way.received is None else way.received
             size_bytes = OLD * 50 + packets * way.counted_bytes
-            within = packets // (self.joined if is_custom else 1)
+            within = packets // (self.joined if is_own else 1)
             size_bytes -= (packets - within) * (52 if self.mode is IpsecMode.TUNNEL else 32)
             stated: Any = {"packets": OLD + within, "sequence": OLD + packets, "missing": self.missing}
             stated |= {"algorithms": self.algorithms, "mode": self.mode}

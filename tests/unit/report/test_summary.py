@@ -13,7 +13,7 @@ import pytest
 from harness.cli import explained
 from harness.cli.explained import try_command
 from harness.explain import Limit, explain
-from harness.model import Plan, Record, Status, TestbedKind
+from harness.model import Plan, Record, Status, TestbedKind, renamed
 from harness.model.reread import Reread, Sign, Suspicion
 from harness.model.telemetry import ProcessorUse, Telemetry
 from harness.model.units import format_rate
@@ -323,6 +323,13 @@ def test_the_command_of_a_plan_is_what_was_typed(name: str) -> None:
     ]
     assert options[1] <= options[0] | {("--protect", "off"), ("--repeats", "1")}, found
     assert {"--link", "--virtual-time"} & {a for a, _ in options[0]} <= {a for a, _ in options[1]}
+
+
+def test_a_command_has_todays_names_only() -> None:
+    for name in ("ladder", "generic", "protections"):
+        words = again.command(RunFolder(FIGURES / name).load_plan()).split()[1:]
+        assert renamed.current(words) == (words, []), name
+    assert "--lab-kernel custom" in again.command(RunFolder(FIGURES / "ladder").load_plan())
 
 
 def test_links_are_typed_as_they_were() -> None:

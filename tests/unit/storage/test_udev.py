@@ -34,7 +34,7 @@ def test_every_jump_has_its_end_and_nothing_else_is_looked_at() -> None:
     closes = 'ACTION=="add", PROGRAM=="/bin/sh -c \'blockdev --setro $devnode\'"'
     assert lines.index(f'ENV{{HARNESS_READS}}!="1", GOTO="{end}"') < lines.index(closes)
     # Of a disk of the run closing it alone is no event.
-    own = text(UdevRule("harness-beef-nvme-0", 'KERNEL=="nvme*"', is_custom=True))
+    own = text(UdevRule("harness-beef-nvme-0", 'KERNEL=="nvme*"', is_own=True))
     assert own == 'ACTION!="remove", SUBSYSTEM=="block", KERNEL=="nvme*", OPTIONS:="nowatch"\n'
 
 

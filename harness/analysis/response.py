@@ -53,6 +53,10 @@ UNSURE = 0.5
 """Standard deviation of each weight's logarithm before anything is known of it."""
 
 
+PREDICTED = "~"
+"""The sign of a point that was not measured."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """Throughput at a point, in bytes/s, with the interval that has 90 % of what would be measured.

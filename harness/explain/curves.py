@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from harness.analysis import bounds
-from harness.analysis.response import Estimate
+from harness.analysis.response import PREDICTED, Estimate
 from harness.analysis.schedule import Place
 from harness.model.lines import counted
 from harness.results.axes import AXES
@@ -15,8 +16,6 @@ from harness.results.sweep import MeasuredCurve
 
 NEARLY = 0.95
 """Of the peak: what is left is less than two runs differ by."""
-
-PREDICTED = "~"
 
 MOST = 12
 """So many sentences are said of all workloads."""
@@ -167,34 +166,46 @@ def _on(axes: Sequence[str], point: Mapping[str, float]) -> tuple[float, ...]:
     return tuple(point[axis] for axis in axes)
 
 
+class _Cost(NamedTuple):
+    """What a protection costs at a point, as parts of the rate without it."""
+
+    part: float
+    low: float
+    high: float
+    point: Mapping[str, float]
+    is_predicted: bool
+
+
 def _cost(bare: MeasuredCurve, protected: MeasuredCurve) -> str:
     """Where a protection costs most, and least."""
     by_point = {_on(bare.axes, point): place for place, point in bare.grid.items()}
-    losses = []
+    costs = list[_Cost]()
     for place, point in protected.grid.items():
         if (other := by_point.get(_on(bare.axes, point))) is not None:
             with_it, without = protected.at(place), bare.at(other)
-            lost = (
-                1 - with_it.value / without.value,
-                1 - with_it.high / without.low,
-                1 - with_it.low / without.high,
+            costs.append(
+                _Cost(
+                    part=1 - with_it.value / without.value,
+                    low=1 - with_it.high / without.low,
+                    high=1 - with_it.low / without.high,
+                    point=point,
+                    is_predicted=with_it.is_predicted or without.is_predicted,
+                )
             )
-            is_measured = place in protected.rates and other in bare.rates
-            losses.append((*lost, point, is_measured))
     # The extreme of many predictions is rather an error of theirs.
-    measured = [loss for loss in losses if loss[4]]
-    losses = measured or losses
-    most, least = max(losses, key=lambda each: each[0]), min(losses, key=lambda each: each[0])
+    measured = [cost for cost in costs if not cost.is_predicted]
+    costs = measured or costs
+    most, least = max(costs, key=lambda each: each.part), min(costs, key=lambda each: each.part)
     title = protected.curve.column.title
-    if all(low <= 0 for _, low, *_ in losses):
+    if all(cost.low <= 0 for cost in costs):
         where = f"any of {counted(len(measured), 'measured point')}" if measured else "any point (predicted)"
         return (
             f"{title} has no measurable cost for {bare.name} at {where} (under "
-            f"{_percent(max(0, *(loss[2] for loss in losses)))})."
+            f"{_percent(max(0, *(cost.high for cost in costs)))})."
         )
     return (
-        f"{title} costs {bare.name} most at {_named(most[3])} ({_loss(most)}) and least at "
-        f"{_named(least[3])} ({_loss(least)})."
+        f"{title} costs {bare.name} most at {_named(most.point)} ({_said(most)}) and least at "
+        f"{_named(least.point)} ({_said(least)})."
     )
 
 
@@ -203,11 +214,11 @@ def _named(point: Mapping[str, float]) -> str:
     return " and ".join(f"{name} {axis.shown(value)}" for axis, name, value in found)
 
 
-def _loss(loss: tuple[float, float, float, object, bool]) -> str:
-    how = "" if loss[4] else "predicted: "
-    if loss[1] <= 0:
-        return f"{how}no measurable cost, under {_percent(max(loss[2], 0))}"
-    return f"{how}{_percent(loss[0])}, {_percent(loss[1])} to {_percent(loss[2])}"
+def _said(cost: _Cost) -> str:
+    how = "predicted: " if cost.is_predicted else ""
+    if cost.low <= 0:
+        return f"{how}no measurable cost, under {_percent(max(cost.high, 0))}"
+    return f"{how}{_percent(cost.part)}, {_percent(cost.low)} to {_percent(cost.high)}"
 
 
 def _percent(part: float) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from harness.analysis.response import Asymptotes
+from harness.analysis.response import PREDICTED, Asymptotes
 from harness.analysis.schedule import Place
 from harness.explain.limits import Limit
 from harness.model import Column, Latency
@@ -19,13 +19,13 @@ from harness.report.content import Places
 from harness.report.curves import BOTTOM, remark, scale_of
 from harness.results.axes import AXES, Curve
 from harness.results.sweep import MeasuredCurve
-from harness.table.curves import BETWEEN, cell
+from harness.table.curves import cell
 
 LEGENDS = (
     "Marks: measured. Dashed: interpolated, with the 90 % prediction interval. Thin: the two asymptotes, "
     "latency and busiest part.",
     "Filled marks: mean. Empty marks, dashed: p99. Each mark is one measured load.",
-    f"MB/s; {BETWEEN}: estimated. Colour and letter: the likely limit; an estimated point has that of the "
+    f"MB/s; {PREDICTED}: estimated. Colour and letter: the likely limit; an estimated point has that of the "
     "nearest measured point on its side of the knee.",
 )
 """What is said of the three kinds of picture, in words."""
@@ -345,7 +345,7 @@ def _heat_map(
         tip = f"{_where(rows, curve, place)}, {_where(columns, curve, place)}: {reported[row, column]}"
         parts.append(draw.rect(x, y, wide, _HIGH_PX, kind, tip))
         is_known = place in curve.rates
-        sign = "!" if place in curve.disturbed else "" if is_known else BETWEEN
+        sign = "!" if place in curve.disturbed else "" if is_known else PREDICTED
         value = f"{sign}{_short(curve.at(place).value / 1e6)}"
         parts.append(draw.text(x + wide / 2, y + 13, value, f"{ink} b" if is_known else ink))
         parts.append(draw.text(x + wide / 2, y + 27, LETTERS[limit] if seen else "", ink))

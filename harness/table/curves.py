@@ -6,15 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tabulate import tabulate
 
+from harness.analysis.response import PREDICTED
 from harness.analysis.schedule import Place
 from harness.model import Record
 from harness.results.axes import AXES
 from harness.results.knee import FIGURES
 from harness.results.sweep import MeasuredCurve
 from harness.table.notes import Context, alike, origins
-
-BETWEEN = "~"
-"""The sign of what was not measured."""
 
 DOUBTED = "*"
 """The sign of a point with a warning of its own."""
@@ -26,7 +24,7 @@ def render(curves: Sequence[MeasuredCurve]) -> str:
     if any(curve.disturbed for curve in curves):
         tables.append("!: disturbed by other programs; estimates next to it are doubtful too")
     if any(curve.estimates for curve in curves):
-        tables.append(f"{BETWEEN}: interpolated between measured points")
+        tables.append(f"{PREDICTED}: interpolated between measured points")
     if reported := doubts(curves):
         tables.append("\n".join(reported))
     foreign = [
@@ -109,6 +107,6 @@ def cell(curve: MeasuredCurve, place: Place | None) -> str:
     if place is None:
         return ""
     found = curve.at(place)
-    sign = "" if place in curve.rates else BETWEEN
+    sign = "" if place in curve.rates else PREDICTED
     signs = f"{'!' if place in curve.disturbed else ''}{DOUBTED if place in curve.doubts else ''}"
     return f"{sign}{found.value / 1e6:.4g}{signs}"

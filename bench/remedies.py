@@ -26,9 +26,9 @@ from tabulate import tabulate
 from bench.in_turns import HARNESS
 from harness import report
 from harness.analysis import stats
+from harness.analysis.limit import Limit
 from harness.explain import forecasts
 from harness.explain.forecasts import Tried
-from harness.explain.remedy import LimitingResource
 from harness.results.store import open_runs
 from tools import scores
 
@@ -147,7 +147,7 @@ class Scored:
 
     series: str
     column: str
-    then: LimitingResource
+    then: Limit
     tried: Tried
 
     @property
@@ -278,7 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if not chosen.only or series.name in chosen.only
             for one in tried(series, folder)
         ]
-    of_core = [one for one in found if one.then is LimitingResource.CORE]
+    of_core = [one for one in found if one.then is Limit.CPU]
     said = [
         summary(found, "all"),
         summary([one for one in found if one.is_kept_out], "kept out while the model was made"),

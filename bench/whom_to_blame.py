@@ -166,7 +166,7 @@ EXPERIMENTS = (
     ),
     Experiment(
         name="window",
-        limit=Limit.ROUND_TRIP,
+        limit=Limit.WINDOW,
         links={f"window{kib}": link(delay_us=2000, tcp_window_bytes=kib << 10) for kib in (16, 64)},
         workloads=(*BLOCKS, "read-128k-qd8", "write-128k-qd8"),
         words=LONG,
@@ -261,7 +261,7 @@ ONE_END = (
     ),
     Experiment(
         name="small-window",
-        limit=Limit.ROUND_TRIP,
+        limit=Limit.WINDOW,
         links={f"window{kib}": link(delay_us=1500, tcp_window_bytes=kib << 10) for kib in (24, 48)},
         workloads=(*LARGE, "read-128k-qd8", "read-128k-qd32"),
         words=(*LONG, "--probes"),

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from harness.analysis.limit import Limit
 from harness.analysis.schedule import Place
 from harness.explain import one_end, twin
 from harness.explain.corrections import corrections
 from harness.explain.evidence import Evidence, collect
-from harness.explain.limits import Limit
 from harness.explain.text import Explained, as_json, said_and_measured, sentence, text
 from harness.explain.verdict import is_lab_limited, likely
 from harness.model import Clock, Plan, Record

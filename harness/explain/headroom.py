@@ -11,9 +11,10 @@ import math
 
 import msgspec
 
+from harness.analysis.limit import Limit
 from harness.analysis.stats import MARGIN
 from harness.explain.evidence import Evidence
-from harness.explain.limits import Limit
+from harness.explain.limits import RULES
 from harness.explain.remedy import QUEUED, WORK
 from harness.model import ChangeKind
 
@@ -35,7 +36,7 @@ class Headroom(msgspec.Struct, frozen=True, kw_only=True):
 def of(evidence: Evidence, limit: Limit) -> Headroom | None:
     """None if nothing hides the cost: something else limits, or more is lost than framing takes."""
     time_ns, plain, block_bytes = evidence.time_ns, evidence.plain, evidence.block_bytes
-    is_hidden = limit is Limit.DEVICE or (limit.rule.is_of_link and limit is not Limit.FRAMING)
+    is_hidden = limit is Limit.DEVICE or (RULES[limit].is_of_link and limit is not Limit.FRAMING)
     if not is_hidden or evidence.is_virtual or time_ns is None or plain is None or block_bytes is None:
         return None
     framing_ns = evidence.path.framing_ns if evidence.path is not None else 0.0

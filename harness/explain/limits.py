@@ -7,12 +7,12 @@ report print what it declares.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 
 import msgspec
 
 from harness.analysis import wire
+from harness.analysis.limit import Limit
 from harness.explain import remedy
 from harness.explain.evidence import Evidence
 from harness.explain.waterfall import Sample
@@ -82,9 +82,13 @@ def _rate(evidence: Evidence) -> str:
 def _round_trip(evidence: Evidence) -> str:
     if (path := evidence.path) is None:
         return ""
-    window = f"TCP window {format_size(path.window_bytes or 0)}"
-    is_narrow = path.is_window_narrow(evidence.depth or 1)
-    return _in_brackets(f"{path.round_trip_ns / 1000:.0f} us", window if is_narrow else "")
+    return f"{path.round_trip_ns / 1000:.0f} us"
+
+
+def _window(evidence: Evidence) -> str:
+    if (path := evidence.path) is None:
+        return ""
+    return f"{format_size(path.window_bytes or 0)} in {path.round_trip_ns / 1000:.0f} us"
 
 
 def _dialogue(evidence: Evidence) -> str:
@@ -157,27 +161,6 @@ def _transport(evidence: Evidence) -> str:
     return f"{TRANSPORTS.get(evidence.column.transport or '', 'the transport')}'s own round trips and headers"
 
 
-class Limit(enum.StrEnum):
-    """What limits a cell. ``lab``: the emulation, not the emulated link. ``target``: its disk or its
-    processor, which the initiator alone cannot separate."""
-
-    DEVICE = "device"
-    TARGET = "target"
-    LINK = "link"
-    ROUND_TRIP = "round-trip"
-    TRANSPORT = "transport"
-    FRAMING = "framing"
-    LOST_PACKETS = "lost-packets"
-    CRYPTO = "crypto"
-    CPU = "cpu"
-    LAB = "lab"
-    UNKNOWN = "unknown"
-
-    @property
-    def rule(self) -> Rule:
-        return RULES[self]
-
-
 RULES = {
     Limit.DEVICE: Rule(
         words=_device,
@@ -205,11 +188,17 @@ RULES = {
     ),
     Limit.ROUND_TRIP: Rule(
         words=lambda _: "the round trip",
-        parts=("round_trip", "window"),
-        bound="window",
+        parts=("round_trip",),
         is_of_link=True,
         detail=_round_trip,
         change=_deeper_queue,
+    ),
+    Limit.WINDOW: Rule(
+        words=lambda _: "TCP's window",
+        parts=("window",),
+        bound="window",
+        is_of_link=True,
+        detail=_window,
     ),
     Limit.TRANSPORT: Rule(
         words=_transport,
@@ -251,10 +240,11 @@ RULES = {
         unsure="neither processors nor emulation were monitored",
         detail=_emulation,
     ),
+    Limit.LATENCY: Rule(words=lambda _: "too few I/Os in flight", parts=()),
     Limit.UNKNOWN: Rule(words=lambda _: "something unexplained", parts=("rest",)),
 }
 
-BOUNDS = {limit.rule.bound: limit for limit in Limit if limit.rule.bound}
+BOUNDS = {RULES[limit].bound: limit for limit in Limit if RULES[limit].bound}
 """Of each resource the limit that it belongs to."""
 
 TELLS_APART = (
@@ -272,7 +262,7 @@ def bounds(sample: Sample) -> dict[str, float]:
     return {name: bound_ns for name, bound_ns in found.items() if bound_ns or name != "window"}
 
 
-_OWNERS = {name: limit for limit in Limit for name in limit.rule.parts}
+_OWNERS = {name: limit for limit in Limit for name in RULES[limit].parts}
 
 
 def of_part(name: str, sample: Sample) -> Limit:

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from harness.analysis.limit import Limit
 from harness.analysis.reread import MEDIUM_NS
 from harness.explain.evidence import Evidence
-from harness.explain.limits import Limit
 from harness.explain.path import Demands
 from harness.explain.span import Span
 from harness.explain.verdict import NEAR

@@ -17,11 +17,11 @@ import msgspec
 
 from harness.analysis import bounds, cpu_costs, disturbance, queueing, wire
 from harness.analysis.cpu_costs import CpuCost, CpuCosts, Operation, WhichEnd
+from harness.analysis.limit import Limit
 from harness.analysis.response import COVERED
 from harness.analysis.theory import IoDirection
 from harness.analysis.wire import framings
 from harness.explain import demand, path
-from harness.explain.remedy import LimitingResource
 from harness.model import Column, IpsecMode, Job, LinkProfile, Proposal, protections
 from harness.model.errors import UsageError
 from harness.parse.jobfile import described
@@ -52,10 +52,10 @@ LEAST = 0.2
 """Of the cores' work an interval takes no smaller part: no least squares are as unsure as that."""
 
 UNSURE = {
-    LimitingResource.CORE: 0.08,
-    LimitingResource.LINK: 0.1,
-    LimitingResource.WINDOW: 0.1,
-    LimitingResource.LATENCY_BOUND: 0.1,
+    Limit.CPU: 0.08,
+    Limit.LINK: 0.1,
+    Limit.WINDOW: 0.1,
+    Limit.LATENCY: 0.1,
 }
 """By how much the model itself errs, besides its CPU costs: the standard deviation of the logarithm, by what
 limits (`python bench/predictions.py`)."""
@@ -105,7 +105,7 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
     mb_s: float | None = None
     low_mb_s: float | None = None
     high_mb_s: float | None = None
-    then: LimitingResource | None = None
+    then: Limit | None = None
     bound_mb_s: float | None = None
     rests_on: dict[str, float] = {}
     unsure: dict[str, float] = {}
@@ -194,7 +194,7 @@ class _One(msgspec.Struct, frozen=True, kw_only=True):
     each_ns: float
     least_ns: float
     most_ns: float
-    then: LimitingResource
+    then: Limit
     bound_mb_s: float | None
     parts: dict[str, float]
     unsure: dict[str, float]
@@ -256,7 +256,7 @@ def _one(
     packet_works = [work.sealing_ns for work in works.values()]
     is_borrowed = any(work.is_borrowed for work in works.values())
 
-    def each_ns(scale: float) -> tuple[float, LimitingResource]:
+    def each_ns(scale: float) -> tuple[float, Limit]:
         """The time per I/O, if the cores' work is so many of its reaches from its best guess."""
         cores = {
             name: max(LEAST * work.ns, work.ns + scale * work.reach_ns, 1.0) for name, work in works.items()
@@ -358,14 +358,14 @@ def _time_ns(
     packet_works: Sequence[float] = (),
     waits: float = WAITS,
     whole: float = 0.0,
-) -> tuple[float, LimitingResource]:
+) -> tuple[float, Limit]:
     """The time per I/O, and what limits. ``packet_works`` is what protections have of each core's work,
     ``waits`` how far I/Os wait for one another, and ``whole`` which part of the work is of a whole I/O:
     before its first packet or after the last."""
-    busiest = {LimitingResource.CORE: max(cores.values())}
+    busiest = {Limit.CPU: max(cores.values())}
     moving, delay_ns = [(1 - whole) * each for each in cores.values()], 0.0
     if demands is not None:
-        busiest[LimitingResource.LINK] = demands.busy_ns
+        busiest[Limit.LINK] = demands.busy_ns
         moving.append(demands.busy_ns)
         delay_ns = max(0.0, demands.alone_ns - demands.busy_ns) + idle_ns
     piece_bytes = SEALED_PIECE_BYTES if demands is not None and demands.sealed else PIECE_BYTES
@@ -378,10 +378,10 @@ def _time_ns(
         packets = max(1, *(sealed.packets for sealed in demands.sealed))
         alone_ns -= sum(stages) - queueing.overlapped_ns(0.0, stages, packets)
     if depth == 1:
-        busiest[LimitingResource.LATENCY_BOUND] = delay_ns
+        busiest[Limit.LATENCY] = delay_ns
         return alone_ns, max(busiest, key=busiest.__getitem__)
-    busiest[LimitingResource.LATENCY_BOUND] = alone_ns / depth
-    busiest[LimitingResource.WINDOW] = demands.window_each_ns if demands is not None else 0.0
+    busiest[Limit.LATENCY] = alone_ns / depth
+    busiest[Limit.WINDOW] = demands.window_each_ns if demands is not None else 0.0
     then = max(busiest, key=busiest.__getitem__)
     batch_ns = first_ns + (depth - 1) * fullest_ns
     most_ns = max(busiest[then], batch_ns / depth)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from harness.analysis.limit import Limit
 from harness.explain.forecasts import Tried
 from harness.explain.headroom import Headroom
-from harness.explain.limits import Limit
 from harness.explain.remedy import Change
 from harness.explain.span import Span
 from harness.explain.third_party import Judged

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 import msgspec
 
 from harness.analysis import theory
+from harness.analysis.limit import Limit
 from harness.analysis.theory import IoDirection
 from harness.analysis.wire.iscsi import WINDOW_BYTES, IscsiDialogue
 from harness.explain import path
-from harness.explain.limits import Limit
 from harness.explain.verdict import Confidence
 from harness.model import LINK_LOCAL, Column, IpsecMode, LinkProfile
 from harness.model.units import parse_size

@@ -7,11 +7,11 @@ value analysis (``analysis.queueing``).
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from harness.analysis.limit import Limit
 from harness.analysis.queueing import mean_value_ns
 from harness.explain.path import Demands
 from harness.explain.waterfall import Sample, parts
@@ -22,17 +22,6 @@ DEEPEST = 32
 
 ENOUGH = 1.1
 """A depth suffices if a deeper queue would gain no more than this factor."""
-
-
-class LimitingResource(enum.StrEnum):
-    """What limits a cell after a change. ``latency``: nothing is full, there are too few I/Os in
-    flight."""
-
-    CORE = "core"
-    LINK = "link"
-    WINDOW = "window"
-    DEVICE = "device"
-    LATENCY_BOUND = "latency"
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +35,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     time_ns: float
     least_ns: float
     most_ns: float
-    then: LimitingResource
+    then: Limit
     how: str
 
 
@@ -105,7 +94,7 @@ def forecast(guess: Sample, draws: Sequence[tuple[Sample, Chances]], step: Chang
     """
     time_ns, then = after(guess, step, LIKELY)
     if guess.time_ns < WORTH * time_ns or (
-        step.kind is ChangeKind.RATE and guess.is_bare_emulation and then is LimitingResource.CORE
+        step.kind is ChangeKind.RATE and guess.is_bare_emulation and then is Limit.CPU
     ):
         return None
     drawn = sorted(after(sample, step, chances)[0] for sample, chances in draws) or [time_ns]
@@ -133,7 +122,7 @@ def deeper(guess: Sample) -> ChangeStep | None:
     )
 
 
-def after(sample: Sample, step: ChangeStep, chances: Chances) -> tuple[float, LimitingResource]:
+def after(sample: Sample, step: ChangeStep, chances: Chances) -> tuple[float, Limit]:
     """The time per I/O after a step, and what then limits."""
     found = parts(sample)
     path = sample.faster if step.kind is ChangeKind.RATE else sample.path
@@ -155,24 +144,22 @@ def after(sample: Sample, step: ChangeStep, chances: Chances) -> tuple[float, Li
     if step.kind is ChangeKind.DEPTH and sample.depth == 1 and sample.evidence.is_memory:
         core_ns += QUEUED * (sample.device_ns or 0.0)
     core_ns *= _between(WORK.get((step.kind, sample.depth == 1), STEADY), chances.work)
-    servers = {LimitingResource.CORE: core_ns}
+    servers = {Limit.CPU: core_ns}
     if path is not None:
-        servers[LimitingResource.LINK] = path.busy_ns
+        servers[Limit.LINK] = path.busy_ns
     if device_ns is not None:
-        servers[LimitingResource.DEVICE] = device_ns
+        servers[Limit.DEVICE] = device_ns
     if depth == 1 and step.kind is ChangeKind.DEVICE:
         # While the disk works the core waits, and shows no more of its work if it waits for less long.
-        return alone_ns, LimitingResource.LATENCY_BOUND
+        return alone_ns, Limit.LATENCY
     if depth == 1:
         return _one_at_a_time(alone_ns, servers, path, chances)
-    bounds = {**servers, LimitingResource.LATENCY_BOUND: alone_ns / depth}
+    bounds = {**servers, Limit.LATENCY: alone_ns / depth}
     if path is not None:
-        bounds[LimitingResource.WINDOW] = path.window_each_ns * (
-            slower if sample.core_ns is not None else 1.0
-        )
+        bounds[Limit.WINDOW] = path.window_each_ns * (slower if sample.core_ns is not None else 1.0)
     if step.kind is ChangeKind.DEPTH:
         clumps = _between(CLUMPS, chances.clumps)
-        bounds = {name: ns if name is LimitingResource.CORE else clumps * ns for name, ns in bounds.items()}
+        bounds = {name: ns if name is Limit.CPU else clumps * ns for name, ns in bounds.items()}
     then = max(bounds, key=bounds.__getitem__)
     least_ns = bounds[then]
     most_ns = max(least_ns, mean_value_ns(alone_ns, list(servers.values()), depth))
@@ -184,15 +171,13 @@ def _between(bounds: tuple[float, float], part: float) -> float:
 
 
 def _one_at_a_time(
-    alone_ns: float, servers: Mapping[LimitingResource, float], path: Demands | None, chances: Chances
-) -> tuple[float, LimitingResource]:
+    alone_ns: float, servers: Mapping[Limit, float], path: Demands | None, chances: Chances
+) -> tuple[float, Limit]:
     """A core works on one packet while the link carries the next, so its work shows once the link is faster.
     It idles at least while the first packet travels, and while the last one does if none waits before it."""
     idle_ns = path.round_trip_ns * (1 + chances.waits) / 2 if path is not None else 0.0
-    core_ns = servers[LimitingResource.CORE] + idle_ns
-    return (
-        (core_ns, LimitingResource.CORE) if core_ns > alone_ns else (alone_ns, LimitingResource.LATENCY_BOUND)
-    )
+    core_ns = servers[Limit.CPU] + idle_ns
+    return (core_ns, Limit.CPU) if core_ns > alone_ns else (alone_ns, Limit.LATENCY)
 
 
 def _core_ns(sample: Sample, found: Mapping[str, float], chances: Chances) -> float:
@@ -207,8 +192,8 @@ def _core_ns(sample: Sample, found: Mapping[str, float], chances: Chances) -> fl
     return work + (chances.work * max(0.0, found.get("rest", 0.0)) if sample.depth == 1 else 0.0)
 
 
-def _how(guess: Sample, step: ChangeStep, then: LimitingResource) -> str:
+def _how(guess: Sample, step: ChangeStep, then: Limit) -> str:
     if step.kind is ChangeKind.DEPTH:
         one_us = sum(ns for name, ns in parts(guess).items() if name != "rest" or guess.depth == 1) / 1000
         return f"the longer of {one_us:.0f} us / {step.value:.0f} and the busiest resource's time"
-    return "up to the core's work" if then is LimitingResource.CORE else "all other parts unchanged"
+    return "up to the core's work" if then is Limit.CPU else "all other parts unchanged"

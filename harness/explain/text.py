@@ -9,12 +9,12 @@ from typing import cast
 
 import msgspec
 
+from harness.analysis.limit import Limit
 from harness.explain import forecasts
 from harness.explain.evidence import Evidence
 from harness.explain.forecasts import Tried
-from harness.explain.limits import Limit
+from harness.explain.limits import RULES
 from harness.explain.printed import PrintedChange, PrintedTime, PrintedVerdict, PrintedVerdicts
-from harness.explain.remedy import LimitingResource
 from harness.explain.verdict import Confidence, Verdict, in_words, judge
 from harness.explain.volumes import VolumeOverPath
 from harness.explain.waterfall import PARTS
@@ -63,7 +63,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     def where(self) -> str:
         """Where alone the forecast holds; "" if it does anywhere."""
         change, evidence = self.verdict.change, self.evidence
-        is_by_core = change is not None and change.then is LimitingResource.CORE
+        is_by_core = change is not None and change.then is Limit.CPU
         is_of_lab = is_by_core and evidence.is_emulated and not evidence.busiest
         return "lab only: both ends share one core" if is_of_lab else ""
 
@@ -102,11 +102,11 @@ def sentence(cell: Explained) -> str:
         return f"no verdict: {verdict.reason}{doubt}"
     detail = f" ({verdict.detail})" if verdict.detail else ""
     words = (
-        f"limited by {verdict.limited_by.rule.words(cell.evidence)}{detail}: {verdict.reason}; "
+        f"limited by {RULES[verdict.limited_by].words(cell.evidence)}{detail}: {verdict.reason}; "
         f"confidence {verdict.confidence}{doubt}"
     )
     change = verdict.change
-    if advice := verdict.limited_by.rule.advice(cell.evidence):
+    if advice := RULES[verdict.limited_by].advice(cell.evidence):
         return f"{words}; what may help: {advice}"
     if change is None or not cell.lift:
         return words
@@ -168,7 +168,7 @@ def _headline(name: str, cells: Sequence[Explained]) -> str:
         sure = min((cell.verdict.confidence for cell in found), key=list(Confidence).index)
         least = list(Confidence)[max(list(Confidence).index(cell.verdict.confidence) for cell in found)]
         confidence = str(sure) if sure is least else f"{least} to {sure}"
-        what = limit.rule.words(found[0].evidence)
+        what = RULES[limit].words(found[0].evidence)
         parts.append(f"limited by {what}{detail}: {names} ({_shares(found)}confidence {confidence})")
     return f"{name}: {'; '.join(parts)}."
 
@@ -184,7 +184,7 @@ def _unexplained(cells: Sequence[Explained]) -> list[str]:
             continue
         ranges = {limit: [cell.verdict.either[limit] for cell in found] for limit in either}
         shares = {limit: (min(of)[0], max(high for _, high in of)) for limit, of in ranges.items()}
-        words = " or ".join(limit.rule.words(found[0].evidence) for limit in either)
+        words = " or ".join(RULES[limit].words(found[0].evidence) for limit in either)
         which = f"the evidence does not say which: {names}"
         parts.append(f"limited by {words}, {which} ({in_words(shares, found[0].evidence)} of the time)")
     return parts

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import msgspec
 
 from harness.analysis import bounds, theory, wire
+from harness.analysis.limit import Limit
 from harness.analysis.wire import framings
 from harness.explain.verdict import NEAR, Confidence
 from harness.model import TRANSPORTS, IpsecMode, LinkProfile
@@ -62,22 +63,6 @@ class AnswerKind(enum.StrEnum):
     NOT_ENOUGH = "needs more data"
 
 
-class Cause(enum.StrEnum):
-    """What limits. ``cpu``: a core's packet processing, or all its work where the figures do not separate
-    the cipher; ``crypto``: the cipher. ``one-at-a-time``: each request waits for the one before it, and
-    no known part takes most of that time."""
-
-    LINK = "link"
-    CPU = "cpu"
-    CRYPTO = "crypto"
-    WINDOW = "window"
-    LOSS = "loss"
-    ROUND_TRIP = "round-trip"
-    DEVICE = "device"
-    ONE_AT_A_TIME = "one-at-a-time"
-    UNKNOWN = "unknown"
-
-
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
     """The answer on one figure. ``shares`` are the known utilizations of resources; 1 is full. If the
     answer is masked, ``limited_by`` is what limits instead of the protection. ``decides`` are further
@@ -85,7 +70,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     answer: AnswerKind
-    limited_by: Cause
+    limited_by: Limit
     confidence: Confidence
     reason: str
     shares: dict[str, float] = {}
@@ -98,7 +83,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.answer}{by} {self.reason}" + (f"; confidence {self.confidence}" if is_sure else "")
 
 
-_Found = tuple[Cause, float, Confidence, str]
+_Found = tuple[Limit, float, Confidence, str]
 """Something that limits by itself, how full it is, how sure that is, and in words."""
 
 
@@ -278,7 +263,7 @@ class _Figure:
         return ""
 
     def share(
-        self, name: str, cause: Cause, share: float, sure: Confidence, words: str, *within: float
+        self, name: str, cause: Limit, share: float, sure: Confidence, words: str, *within: float
     ) -> None:
         """How full something is. It limits from the first of ``within`` on, up to the second."""
         self.shares[name] = share
@@ -299,7 +284,7 @@ class _Figure:
             of = "of the radio" if is_radio else f"is {_rate(self.carried or 0)} of data"
             words = f"the link's rate ({_rate(rate)}; {self.link} {of})"
             least = RADIO if is_radio else NEARLY
-            self.share("link", Cause.LINK, link, MEDIUM if is_doubtful else HIGH, words, least)
+            self.share("link", Limit.LINK, link, MEDIUM if is_doubtful else HIGH, words, least)
         if core is not None:
             self.shares["core"] = core
             if core >= NEARLY:
@@ -309,34 +294,34 @@ class _Figure:
             if claim.window:
                 share = rate * trip_s / (claim.window * streams)
                 words = f"the window ({format_size(claim.window)} in {trip} a stream)"
-                self.share("window", Cause.WINDOW, share, sure if share < 1.2 else MEDIUM, words, COSTS)
+                self.share("window", Limit.WINDOW, share, sure if share < 1.2 else MEDIUM, words, COSTS)
             if self.block and self.in_flight:
                 share = rate * trip_s / (self.block * self.in_flight)
                 each = f"{trip} of the {format_duration(trip_s / share)} of each I/O"
                 words = f"the round trip ({each}, {self.in_flight} at a time)"
                 near = sure if COSTS <= share <= 1.2 else MEDIUM
                 least = 0.5 if self.in_flight == 1 else NEAR
-                self.share("round trip", Cause.ROUND_TRIP, share, near, words, least)
+                self.share("round trip", Limit.ROUND_TRIP, share, near, words, least)
             if claim.loss and not self.is_storage:
                 # Mathis et al., 1997: what Reno reaches; CUBIC is near it where round trips are short.
                 segment = (self.mtu or 1500) - theory.IP_HEADER_BYTES[4] - theory.TCP_HEADER_BYTES
                 most = streams * 1.22 * segment / (trip_s * math.sqrt(claim.loss))
                 words = f"packet loss (at {claim.loss:.2%} TCP reaches {_rate(most)} there)"
-                self.share("loss", Cause.LOSS, rate / most, MEDIUM, words, NEAR, PING)
+                self.share("loss", Limit.LOST_PACKETS, rate / most, MEDIUM, words, NEAR, PING)
         if share := self.times(claim.local) or 0.0:
             words = f"the disk ({share:.2f} of its stand-alone rate)"
-            self.share("disk", Cause.DEVICE, share, sure, words, NEARLY, 1.2)
+            self.share("disk", Limit.DEVICE, share, sure, words, NEARLY, 1.2)
         network = self.bytes_s(claim.network)
         if rate and network and not self.is_protected:
             words = f"TCP's rate without storage ({_rate(network)})"
             least = math.inf if self.found else NEARLY
-            self.share("TCP by itself", Cause.LINK, rate / network, MEDIUM, words, least)
+            self.share("TCP by itself", Limit.LINK, rate / network, MEDIUM, words, least)
         if claim.link and claim.link.is_memory and not self.is_storage and not self.found:
             work = f"the processors' work{f' for {self.protection}' if self.is_protected else ''}"
-            self.found.append((Cause.CPU, 1.0, MEDIUM, f"{work}: nothing else is on the path"))
+            self.found.append((Limit.CPU, 1.0, MEDIUM, f"{work}: nothing else is on the path"))
         turns = re.search(r"hdd|spinning|rotat|[57][.,]?[24]00|1[05]k", claim.disk.lower())
         if turns and self.is_random and self.block and rate and rate / self.block <= SEEKS:
-            self.found.append((Cause.DEVICE, 1.0, MEDIUM, "the disk's seeks (75 to 200 I/Os a second)"))
+            self.found.append((Limit.DEVICE, 1.0, MEDIUM, "the disk's seeks (75 to 200 I/Os a second)"))
         self.found.sort(key=lambda each: (list(Confidence).index(each[2]), -min(1.0, each[1])))
         if len(self.found) > 1 and self.found[1][2] is HIGH:
             self.found[0] = (*self.found[0][:2], MEDIUM, self.found[0][3])
@@ -360,15 +345,15 @@ class _Figure:
             least = f", at least {1 - self.ratio:.0%} with that" if self.ratio and self.ratio < 1 else ""
             what = f"packets and cipher of {self.protection} ({busy}{least})"
         is_cipher = self.is_protected and cipher is not None and cipher >= 0.5
-        return Cause.CRYPTO if is_cipher else Cause.CPU, core, sure, f"{self.whose}processor: {what}"
+        return Limit.CRYPTO if is_cipher else Limit.CPU, core, sure, f"{self.whose}processor: {what}"
 
     def judged(self) -> Judged:
         if words := self.impossible():
-            return self.say(AnswerKind.IMPOSSIBLE, Cause.UNKNOWN, HIGH, words)
+            return self.say(AnswerKind.IMPOSSIBLE, Limit.UNKNOWN, HIGH, words)
         self.look()
         if self.found:
             cause, _, sure, words = self.found[0]
-            if cause in (Cause.CPU, Cause.CRYPTO) or not self.is_protected:
+            if cause in (Limit.CPU, Limit.CRYPTO) or not self.is_protected:
                 return self.limited(cause, sure, words)
             if not self.is_in_turn:
                 return self.masked(cause, sure, words)
@@ -386,7 +371,7 @@ class _Figure:
         framed = min(1.0, (self.carries(mtu) or 1.0) / (self.carries(mtu, protected=False) or 1.0))
         if ratio >= ALIKE * framed:
             words = f"with it, it is {ratio:.2f} of the clear figure, so something else limits both"
-            return self.masked(Cause.UNKNOWN, MEDIUM, words)
+            return self.masked(Limit.UNKNOWN, MEDIUM, words)
         takes = f"{self.protection} takes {1 - ratio:.0%}"
         if not self.is_in_turn and (ratio < TOO_DEAR or self.is_idle):
             why = "more than most ciphers: losses, fragments or an offload may be at fault"
@@ -398,14 +383,14 @@ class _Figure:
         how = "the link is not full" if link else "nothing else is known to be full"
         how = "each request waits for that" if self.is_in_turn else how
         words = f"the processors' work for {self.protection} ({ratio:.2f} of the clear figure; {how})"
-        return self.limited(Cause.CPU, MEDIUM if ratio < COSTS and 0 < link < COSTS else LOW, words)
+        return self.limited(Limit.CPU, MEDIUM if ratio < COSTS and 0 < link < COSTS else LOW, words)
 
     def by_cipher(self) -> Judged | None:
         if not self.is_protected or not self.rate or not self.cipher or self.is_offloaded:
             return None
         share = self.shares["cipher"] = self.rate / self.cipher
         words = f"one core's cipher ({share:.0%} of its stand-alone rate)"
-        return self.limited(Cause.CRYPTO, MEDIUM, words) if NEAR <= share <= 1.1 else None
+        return self.limited(Limit.CRYPTO, MEDIUM, words) if NEAR <= share <= 1.1 else None
 
     def by_more_at_once(self) -> Judged | None:
         """What several at once say of one."""
@@ -414,19 +399,19 @@ class _Figure:
             return None
         if part >= 1 / MORE and self.is_protected and 0 < link < NEARLY:
             words = "one core's work for one tunnel (more streams are no faster, the link is not full)"
-            return self.limited(Cause.CPU, LOW if self.load is None else MEDIUM, words)
+            return self.limited(Limit.CPU, LOW if self.load is None else MEDIUM, words)
         if part > 1 / MANY:
             return None
         grows = f"several at once reach {1 / part:.1f} times as much, so nothing they share is full"
         if self.is_storage:
             words = f"how few requests are in flight ({grows})"
-            return self.limited(Cause.ONE_AT_A_TIME, MEDIUM, words)
+            return self.limited(Limit.LATENCY, MEDIUM, words)
         if (self.claim.round_trip or 0.0) > NEAR_BY_S:
-            return self.limited(Cause.WINDOW, LOW, f"one stream's window, or losses ({grows})")
+            return self.limited(Limit.WINDOW, LOW, f"one stream's window, or losses ({grows})")
         if self.is_idle:
             return None
         words = f"one core's work for one {'tunnel' if self.is_protected else 'stream'} ({grows})"
-        return self.limited(Cause.CPU, MEDIUM if self.is_protected else LOW, words)
+        return self.limited(Limit.CPU, MEDIUM if self.is_protected else LOW, words)
 
     def alone(self) -> Judged | None:
         """One request at a time: the parts of its time."""
@@ -434,13 +419,13 @@ class _Figure:
             return None
         time_s = self.block / self.rate
         parts = {
-            Cause.DEVICE: ("the disk", self.block / self.local if self.local else 0.0),
-            Cause.ROUND_TRIP: ("the round trip", self.claim.round_trip or 0.0),
-            Cause.LINK: ("sending", self.block / self.carried if self.carried else 0.0),
+            Limit.DEVICE: ("the disk", self.block / self.local if self.local else 0.0),
+            Limit.ROUND_TRIP: ("the round trip", self.claim.round_trip or 0.0),
+            Limit.LINK: ("sending", self.block / self.carried if self.carried else 0.0),
         }
         most = max(parts, key=lambda cause: parts[cause][1])
         said = "".join(f", {name} {format_duration(part)}" for name, part in parts.values() if part)
-        cause = most if parts[most][1] >= 0.5 * time_s else Cause.ONE_AT_A_TIME
+        cause = most if parts[most][1] >= 0.5 * time_s else Limit.LATENCY
         words = f"one request at a time ({format_duration(time_s)} each{said})"
         return self.limited(cause, MEDIUM, words)
 
@@ -453,11 +438,11 @@ class _Figure:
         if trip > NEAR_BY_S and not (is_full or self.is_protected or self.is_storage) and share > 0:
             flying = format_size((self.rate or 0.0) * trip)
             words = f"one stream's window, or losses ({flying} in each {format_duration(trip)})"
-            return self.limited(Cause.WINDOW, LOW, words)
+            return self.limited(Limit.WINDOW, LOW, words)
         if not (is_filled and is_work and TOO_DEAR <= share < COSTS) or trip > NEAR_BY_S:
             return None
         words = f"the processors' work for {self.protection}, if the clear figure fills the link"
-        return self.limited(Cause.CPU, LOW, words)
+        return self.limited(Limit.CPU, LOW, words)
 
     def nothing_full(self) -> str:
         parts = [f"{_rate(self.rate)} of data" if self.rate else "I/Os of unknown size"]
@@ -466,17 +451,17 @@ class _Figure:
             parts.append("a core that polls is always busy")
         return f"{', '.join(parts)}: nothing that was reported is full"
 
-    def masked(self, cause: Cause, sure: Confidence, words: str) -> Judged:
+    def masked(self, cause: Limit, sure: Confidence, words: str) -> Judged:
         said = f"{words}: {self.protection} was not under load, so its cost is unknown"
         return self.say(AnswerKind.MASKED, cause, sure, said, "faster")
 
-    def limited(self, cause: Cause, sure: Confidence, words: str) -> Judged:
+    def limited(self, cause: Limit, sure: Confidence, words: str) -> Judged:
         return self.say(AnswerKind.LIMITED, cause, sure, words)
 
     def not_enough(self, words: str, *first: str) -> Judged:
-        return self.say(AnswerKind.NOT_ENOUGH, Cause.UNKNOWN, NONE, words, *first)
+        return self.say(AnswerKind.NOT_ENOUGH, Limit.UNKNOWN, NONE, words, *first)
 
-    def say(self, answer: AnswerKind, cause: Cause, sure: Confidence, words: str, *first: str) -> Judged:
+    def say(self, answer: AnswerKind, cause: Limit, sure: Confidence, words: str, *first: str) -> Judged:
         is_open = sure is not HIGH or answer is AnswerKind.MASKED
         return Judged(
             title=self.claim.title or self.claim.workload,

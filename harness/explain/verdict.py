@@ -16,10 +16,11 @@ from random import Random
 
 import msgspec
 
+from harness.analysis.limit import Limit
 from harness.explain import headroom, limits, remedy, waterfall
 from harness.explain.evidence import Evidence
 from harness.explain.headroom import Headroom
-from harness.explain.limits import Limit
+from harness.explain.limits import RULES
 from harness.explain.remedy import Chances, Change
 from harness.explain.span import exact
 from harness.explain.waterfall import Sample
@@ -132,7 +133,7 @@ def judge(evidence: Evidence) -> Verdict:
         doubt=_doubt(evidence),
         share=share if named is not Limit.UNKNOWN else None,
         holds=holds,
-        detail=named.rule.detail(evidence),
+        detail=RULES[named].detail(evidence),
         whole_ns=round(guess.whole_ns),
         waterfall_ns=waterfall.in_ns(guess, saturated=tightest not in (None, LATENCY_BOUND)),
         bounds_ns={name: round(bound) for name, bound in bounds.items()},
@@ -179,7 +180,7 @@ def _of_disturbed(evidence: Evidence, at_most_ns: float) -> Verdict:
     found = msgspec.structs.replace(evidence, time_ns=exact(at_most_ns), is_disturbed=False, at_most_ns=None)
     guess = waterfall.best_guess(found)
     limit, share = _limit(guess) if guess is not None and guess.path is not None else (Limit.UNKNOWN, 0.0)
-    if not limit.rule.is_of_link or share < MOST_OF:
+    if not RULES[limit].is_of_link or share < MOST_OF:
         return Verdict(
             limited_by=Limit.UNKNOWN, confidence=Confidence.NONE, reason="; ".join(evidence.missing)
         )
@@ -188,7 +189,7 @@ def _of_disturbed(evidence: Evidence, at_most_ns: float) -> Verdict:
         confidence=Confidence.HIGH,
         reason=f"at least {share:.0%} of the time, though other programs slowed it",
         share=share,
-        detail=limit.rule.detail(evidence),
+        detail=RULES[limit].detail(evidence),
     )
 
 
@@ -215,7 +216,7 @@ def _either(said: Sequence[tuple[Limit, float]], draws: Sequence[Sample]) -> dic
 
 
 _NOTHING = dict.fromkeys(Limit, 0.0)
-_OF_LINK = [limit for limit in Limit if limit.rule.is_of_link]
+_OF_LINK = [limit for limit in Limit if RULES[limit].is_of_link]
 
 
 def _by_limit(parts: Mapping[str, float], sample: Sample) -> dict[Limit, float]:
@@ -298,7 +299,7 @@ def _unexplained(
     """Why there is no verdict, and what would tell."""
     if said[0][0] is not Limit.UNKNOWN or said[0][1] < SURE:
         rivals = sorted((limit for limit, _ in said[:3]), key=list(Limit).index)
-        names = " or ".join(limit.rule.words(evidence) for limit in rivals)
+        names = " or ".join(RULES[limit].words(evidence) for limit in rivals)
         parts = f" ({in_words(either, evidence)})" if either else ""
         words = f"the evidence allows {names}{parts}"
     elif guess.is_alone:
@@ -320,7 +321,7 @@ def _unexplained(
 def in_words(either: Mapping[Limit, tuple[float, float]], evidence: Evidence) -> str:
     """``crypto work 45-55 %, processor work outside crypto 40-48 %``."""
     return ", ".join(
-        f"{limit.rule.words(evidence)} {max(0, low * 100):.0f}-{max(0, high * 100):.0f} %"
+        f"{RULES[limit].words(evidence)} {max(0, low * 100):.0f}-{max(0, high * 100):.0f} %"
         for limit, (low, high) in either.items()
     )
 
@@ -383,13 +384,15 @@ def _confidence(evidence: Evidence, limit: Limit, share: float) -> tuple[Confide
     if is_half_known and (not evidence.is_target_shown if is_of_target else share < MOST):
         what = "the target was not monitored" if evidence.is_one_end else "the link's rate is unknown"
         return Confidence.MEDIUM, what
-    return (Confidence.HIGH, "") if limit.rule.is_sure(evidence) else (Confidence.MEDIUM, limit.rule.unsure)
+    return (
+        (Confidence.HIGH, "") if RULES[limit].is_sure(evidence) else (Confidence.MEDIUM, RULES[limit].unsure)
+    )
 
 
 def _change(guess: Sample, draws: Sequence[Sample], limit: Limit) -> Change | None:
     """What would help, if it can be made and forecast: a processor twice as fast, or no headers, cannot be
     made; what a faster cipher gives was forecast as up to 1.4 times too little."""
-    step = limit.rule.change(guess)
+    step = RULES[limit].change(guess)
     if step is None:
         return None
     random = Random(2)  # noqa: S311

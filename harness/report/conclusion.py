@@ -22,9 +22,10 @@ import msgspec
 
 from harness.analysis import duet, stats
 from harness.analysis.duet import Duet
+from harness.analysis.limit import Limit
 from harness.analysis.stats import MARGIN, Difference
 from harness.explain.headroom import Headroom
-from harness.explain.limits import Limit
+from harness.explain.limits import RULES
 from harness.explain.text import Explained
 from harness.explain.verdict import Confidence
 from harness.model import Setting, Status
@@ -523,7 +524,7 @@ def _limits(cells: Sequence[Explained]) -> tuple[str, str, str]:
     found = [verdict.limited_by for verdict in known]
     ranked = sorted(dict.fromkeys(found), key=found.count, reverse=True)
     ranked = ranked or sorted({limit for cell in cells for limit in cell.verdict.either})
-    names = " or ".join(limit.rule.words(cells[0].evidence) for limit in ranked)
+    names = " or ".join(RULES[limit].words(cells[0].evidence) for limit in ranked)
     if not known:
         return names, "", "unclear which"
     part = "" if len(known) == len(cells) else f" in {len(known)} of {len(cells)} workloads"

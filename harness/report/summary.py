@@ -17,9 +17,10 @@ import msgspec
 
 from harness.analysis import stats
 from harness.analysis.duet import Duet
+from harness.analysis.limit import Limit
 from harness.analysis.stats import Difference
 from harness.explain import headroom
-from harness.explain.limits import Limit
+from harness.explain.limits import RULES
 from harness.explain.remedy import Change
 from harness.explain.text import Explained, short
 from harness.explain.verdict import Confidence
@@ -566,7 +567,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         cell, room = found[0][1].cell, found[0][1].found
         how = headroom.remedy(cell.evidence, cell.verdict.limited_by, room)
         limits = dict.fromkeys(
-            hiding.cell.verdict.limited_by.rule.words(hiding.cell.evidence) for _, hiding in found
+            RULES[hiding.cell.verdict.limited_by].words(hiding.cell.evidence) for _, hiding in found
         )
         begin = f"Where {' or '.join(limits)} does not limit, protection costs more"
         named = dict.fromkeys("+".join(hiding.cell.evidence.column.protection) for _, hiding in found)

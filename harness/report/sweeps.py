@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from harness.analysis.limit import Limit
 from harness.analysis.response import PREDICTED, Asymptotes
 from harness.analysis.schedule import Place
-from harness.explain.limits import Limit
+from harness.explain.limits import RULES
 from harness.model import Column, Latency
 from harness.model.units import format_ns
 from harness.report import draw
@@ -35,11 +36,13 @@ LETTERS = {
     Limit.TARGET: "G",
     Limit.LINK: "L",
     Limit.ROUND_TRIP: "R",
+    Limit.WINDOW: "W",
     Limit.TRANSPORT: "T",
     Limit.FRAMING: "F",
     Limit.LOST_PACKETS: "S",
     Limit.CRYPTO: "C",
     Limit.CPU: "P",
+    Limit.LATENCY: "Q",
     Limit.LAB: "E",
     Limit.UNKNOWN: "?",
 }
@@ -372,7 +375,7 @@ def _heat_map(
 
 def _looks(limit: Limit) -> tuple[str, str]:
     """The classes of a limit's cell, and of text on it."""
-    return ("gr", "m") if limit is Limit.UNKNOWN else (f"{limit.rule.parts[0]} pa", "m in")
+    return ("gr", "m") if limit is Limit.UNKNOWN else (f"{RULES[limit].parts[0]} pa", "m in")
 
 
 def _words(limit: Limit) -> str:

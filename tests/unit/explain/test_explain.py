@@ -14,6 +14,7 @@ from harness import model
 from harness.analysis import theory
 from harness.explain import Explained, Limit, as_json, explain, limits, path, sentence, span, text, waterfall
 from harness.explain.evidence import Baselines, Evidence, busiest_of, busy_of, collect
+from harness.explain.limits import RULES
 from harness.explain.span import Span, exact, within
 from harness.explain.verdict import Confidence, judge
 from harness.model.reread import Reread, Sign, Suspicion
@@ -181,7 +182,9 @@ def test_the_waterfall_adds_up_to_the_last_ns() -> None:
 
     owned = {name: limit_of(name, cell()) for name in waterfall.PARTS if name != "queue"}
     owned["target"] = limit_of("device", cell(is_one_end=True))
-    assert {*owned.values()} == {*Limit} and limit_of("cpu", cell(is_emulated=True)) is Limit.LAB
+    assert {*owned.values()} == {*Limit} - {Limit.LATENCY} and limit_of(
+        "cpu", cell(is_emulated=True)
+    ) is Limit.LAB
     assert limit_of("cpu", protected(is_emulated=True)) is Limit.CPU
     # A lab that limits is not the link that it emulates.
     real, emulated = (
@@ -234,7 +237,7 @@ def test_what_takes_most_limits() -> None:
 
 
 def test_what_memory_may_have_answered_is_not_called_the_disk() -> None:
-    slow, rule = took(11500, device_ns=within(9000 * US, 0.01)), Limit.TARGET.rule
+    slow, rule = took(11500, device_ns=within(9000 * US, 0.01)), RULES[Limit.TARGET]
     assert sentence(Explained.of(slow)).startswith("limited by the device: ")
     assert Explained.of(slow).verdict.change is not None
     assert rule.detail(cell()) == "its disk or its processor"
@@ -289,7 +292,7 @@ def test_a_narrow_window_lets_its_bytes_through_once_in_a_round_trip() -> None:
     narrow = asked(far(2000), window_bytes=16384)
     time_ns = narrow.round_trip_ns + narrow.window_ns + narrow.link_ns + narrow.transport_ns + 60 * US
     verdict = judge(cell(path=narrow, time_ns=exact(time_ns), busy=within(0.01, 0.05)))
-    assert verdict.limited_by is Limit.ROUND_TRIP and "TCP window 16 KiB" in verdict.detail
+    assert verdict.limited_by is Limit.WINDOW and "16 KiB in" in verdict.detail
     assert verdict.change is None
 
 

@@ -42,7 +42,7 @@ def test_every_experiment_is_there(cells: list[Judged]) -> None:
     counts = Counter(cell.injected for cell in cells)
     # Where nothing is protected the processor's work is the lab's, and all of these links are emulated. The
     # target was watched in all of them.
-    never = {Limit.UNKNOWN, Limit.FRAMING, Limit.LOST_PACKETS, Limit.CPU, Limit.TARGET}
+    never = {Limit.UNKNOWN, Limit.FRAMING, Limit.LOST_PACKETS, Limit.CPU, Limit.TARGET, Limit.LATENCY}
     assert set(counts) == set(Limit) - never and min(counts.values()) >= 4
     # In virtual time one I/O alone is explained, beyond TCP's windows, which take time to grow.
     alone = [c.evidence for c in cells if c.evidence.is_virtual and c.evidence.depth == 1]

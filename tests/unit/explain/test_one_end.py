@@ -125,7 +125,7 @@ def test_what_this_end_knows_is_named() -> None:
     far = replace(PINGS, min_ns=4_000_000.0, p50_ns=4_001_000.0)
     narrowed = (replace(TCP, window_bytes=65536),)
     narrow = first(reads("random", 256, 16_400, depth=8, round_trips=far, tcp=narrowed)).verdict
-    assert narrow.limited_by is Limit.ROUND_TRIP and "TCP window 64 KiB" in narrow.detail
+    assert narrow.limited_by is Limit.WINDOW and "64 KiB in" in narrow.detail
     saw = (replace(TCP, least_round_trip_ns=110_000.0),)  # Where no ping is answered TCP saw the round trip.
     found = first(reads("random", 4, 160, round_trips=None, tcp=saw))
     assert found.evidence.rtt_ns == Span(55_000, 110_000, 110_000)

@@ -12,10 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from harness.analysis.cpu_costs import CpuCost, CpuCosts, Fit, Operation, Per, WhichEnd
+from harness.analysis.limit import Limit
 from harness.explain import compared, demand, predicted, scored
 from harness.explain.path import Demands, Sealed
 from harness.explain.predicted import Ends, NetworkPath, Predicted
-from harness.explain.remedy import LimitingResource
 from harness.model import Column, Job, Record
 from harness.model.errors import UsageError
 from harness.model.probing import CipherFigures
@@ -77,11 +77,9 @@ def rate(ends: Ends, of: NetworkPath, asked: Job) -> float:
 
 
 def test_what_limits_is_what_is_full() -> None:
-    assert one(ENDS, network_path(), job("4k")).then is LimitingResource.LATENCY_BOUND
-    assert one(ENDS, network_path(), job("1m", 8)).then is LimitingResource.LINK
-    assert (
-        one(ENDS, network_path("wired:unshaped", "aes128gcm16"), job("64k", 8)).then is LimitingResource.CORE
-    )
+    assert one(ENDS, network_path(), job("4k")).then is Limit.LATENCY
+    assert one(ENDS, network_path(), job("1m", 8)).then is Limit.LINK
+    assert one(ENDS, network_path("wired:unshaped", "aes128gcm16"), job("64k", 8)).then is Limit.CPU
     # No more than the link carries, and more in flight is no slower.
     assert rate(ENDS, network_path(), job("4k", 32)) <= 1.001 * known(
         one(ENDS, network_path(), job("4k", 32)).bound_mb_s
@@ -94,7 +92,7 @@ def test_what_limits_is_what_is_full() -> None:
     # A local disk takes what the core works: a system call, a wake-up and 4096 bytes.
     found = one(ENDS, NetworkPath(column=Column("local")), job("4k"))
     assert found.mb_s == pytest.approx(4096e3 / (1000 + 2000 + 409.6))
-    assert found.then is LimitingResource.CORE and found.bound_mb_s is None
+    assert found.then is Limit.CPU and found.bound_mb_s is None
     mixed = rate(ENDS, network_path(), job("4k", 8, rw="randrw", rwmixread="70"))
     reads, writes = (rate(ENDS, network_path(), job("4k", 8, rw=rw)) for rw in ("randread", "randwrite"))
     assert min(reads, writes) <= mixed <= max(reads, writes)
@@ -292,19 +290,19 @@ def test_a_packet_is_encrypted_while_the_one_before_it_is_on_its_way() -> None:
     for packets, hidden in ((3, 2 / 3), (1, 0.0), (0, 0.0)):
         path = demands(30e3, 40e3, (Sealed("target", packets, 4096),) if packets else ())
         for work_ns, shorter_ns in ((9e3, 9e3), (60e3, 30e3)):
-            each_ns, _ = predicted._time_ns({"core": 80e3}, path, 0.0, 1, 4096, [work_ns])
+            each_ns, _ = predicted._time_ns({"cpu": 80e3}, path, 0.0, 1, 4096, [work_ns])
             assert each_ns == pytest.approx(40e3 + 80e3 - hidden * shorter_ns)
     # 256K move in eight pieces: one crosses the core before the link starts or after it ends, and so does all
     # work that is not theirs.
     for whole, besides_ns in ((0.0, 200e3 / 8), (0.5, 100e3 + 100e3 / 8), (1.0, 200e3)):
         path = demands(2000e3, 2000e3)
-        each_ns, _ = predicted._time_ns({"core": 200e3}, path, 0.0, 1, 262144, whole=whole)
+        each_ns, _ = predicted._time_ns({"cpu": 200e3}, path, 0.0, 1, 262144, whole=whole)
         assert each_ns == pytest.approx(2000e3 + besides_ns)
     # Of I/Os in flight some wait for the whole batch: half way from the asymptotic bound to it.
     alone_ns, core_ns = 2040e3 + 160e3, 160e3
     batch_ns = 2000e3 + 40e3 + 4 * core_ns
-    each_ns, then = predicted._time_ns({"core": core_ns}, demands(40e3, 2040e3), 0.0, 4, 4096)
+    each_ns, then = predicted._time_ns({"cpu": core_ns}, demands(40e3, 2040e3), 0.0, 4, 4096)
     assert each_ns == pytest.approx((alone_ns + batch_ns) / 2 / 4) and then == "latency"
     # A core that is full hides the round trip of all but the batch.
-    each_ns, then = predicted._time_ns({"core": core_ns}, demands(40e3, 2040e3), 0.0, 64, 4096)
-    assert each_ns == pytest.approx(core_ns + 2040e3 / 64 / 2) and then == "core"
+    each_ns, then = predicted._time_ns({"cpu": core_ns}, demands(40e3, 2040e3), 0.0, 64, 4096)
+    assert each_ns == pytest.approx(core_ns + 2040e3 / 64 / 2) and then == "cpu"

@@ -10,12 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from harness.analysis import queueing
+from harness.analysis.limit import Limit
 from harness.analysis.wire.iscsi import WINDOW_BYTES
 from harness.explain import Explained, remedy, sentence, waterfall
 from harness.explain.evidence import Evidence
-from harness.explain.limits import Limit
+from harness.explain.limits import RULES
 from harness.explain.path import Demands
-from harness.explain.remedy import LIKELY, Chances, Change, LimitingResource, after
+from harness.explain.remedy import LIKELY, Chances, Change, after
 from harness.explain.span import exact, within
 from harness.explain.verdict import judge
 from harness.explain.waterfall import Sample
@@ -47,7 +48,7 @@ def test_a_deeper_queue_ends_at_the_cores_work_and_not_at_its_part_of_the_waterf
     at_32, then = after(READING, ChangeStep(ChangeKind.DEPTH, 32), LIKELY)
     # 4096 bytes in some 80 us are 51 MB/s; the part of the waterfall is much less, and 112 MB/s were said.
     assert waterfall.parts(READING)["cpu"] < 65 * US
-    assert then is LimitingResource.CORE and at_32 == pytest.approx(work_ns(LIKELY), rel=0.02)
+    assert then is Limit.CPU and at_32 == pytest.approx(work_ns(LIKELY), rel=0.02)
     # Queues lie between the bounds of operational analysis.
     fewest, most = Chances(waits=0.0, clumps=0.0), Chances(waits=1.0, clumps=0.0)
     for depth in (2, 4, 8, 16, 32):
@@ -71,8 +72,8 @@ def test_a_faster_link_uncovers_the_work_that_went_on_meanwhile() -> None:
     twice = asked(far(50, 2 * 10**9))
     core_ns = sum(remedy.WORK[ChangeKind.RATE, True]) / 2 * 2000 * US + 75 * US
     for busy, then, time_ns in (
-        (0.2, LimitingResource.LATENCY_BOUND, 2500 * US - asked().alone_ns + twice.alone_ns),
-        (0.8, LimitingResource.CORE, core_ns),
+        (0.2, Limit.LATENCY, 2500 * US - asked().alone_ns + twice.alone_ns),
+        (0.8, Limit.CPU, core_ns),
     ):
         change = known(judge(cell(busy=exact(busy), faster=twice, is_memory=True)).change)
         assert (change.step, change.then) == (ChangeStep(ChangeKind.RATE, 2), then)
@@ -99,7 +100,7 @@ def test_memory_that_takes_half_the_time_is_no_advice() -> None:
     assert known(disk.change).time_ns == pytest.approx(7000 * US) and memory.change is None
     # Only what can be made is forecast.
     found = known(waterfall.best_guess(read_4k(faster=asked(block_bytes=4096), is_memory=False)))
-    kinds = {step.kind for limit in Limit if (step := limit.rule.change(found)) is not None}
+    kinds = {step.kind for limit in Limit if (step := RULES[limit].change(found)) is not None}
     assert kinds == {ChangeKind.DEPTH, ChangeKind.RATE, ChangeKind.DEVICE}
 
 
@@ -177,11 +178,11 @@ def test_one_io_at_a_time() -> None:
         ({"time": 120}, {}, 82.5 * 1.2, "latency"),  # What nothing explains takes its part of any time.
         # Parts that are more than the whole take no less than they do.
         ({"time": 60}, {}, 65 - 17.5, "latency"),
-        ({"core": 80}, {}, 80 * 0.925 + 15, "core"),
-        ({"core": 80}, {"work": 1.0}, 80 + 15, "core"),
-        ({"core": 80}, {"work": 0.0}, 80 * 0.85 + 15, "core"),
-        ({"core": 80}, {"waits": 1.0}, 80 * 0.925 + 20, "core"),
-        ({"core": 80}, {"waits": 0.0, "work": 1.0}, 80 + 10, "core"),
+        ({"core": 80}, {}, 80 * 0.925 + 15, "cpu"),
+        ({"core": 80}, {"work": 1.0}, 80 + 15, "cpu"),
+        ({"core": 80}, {"work": 0.0}, 80 * 0.85 + 15, "cpu"),
+        ({"core": 80}, {"waits": 1.0}, 80 * 0.925 + 20, "cpu"),
+        ({"core": 80}, {"waits": 0.0, "work": 1.0}, 80 + 10, "cpu"),
         ({"faster": replace(TWICE, round_trip_ns=2 * US)}, {}, 100 - 35.5, "latency"),
         (
             {"faster": None},
@@ -207,16 +208,16 @@ def test_one_io_at_a_time() -> None:
 def test_a_deeper_queue() -> None:
     # The core takes 35 * 1.03, the link 32 in clumps of 1.05 and the disk 10.
     cases: list[Case] = [
-        ({}, {}, queued(100, [36.05, 32, 10], 36.05), "core"),
-        ({}, {"waits": 0.0}, queued(100, [36.05, 32, 10], 36.05, part=0.4), "core"),
-        ({}, {"waits": 1.0}, queued(100, [36.05, 32, 10], 36.05, part=1.0), "core"),
+        ({}, {}, queued(100, [36.05, 32, 10], 36.05), "cpu"),
+        ({}, {"waits": 0.0}, queued(100, [36.05, 32, 10], 36.05, part=0.4), "cpu"),
+        ({}, {"waits": 1.0}, queued(100, [36.05, 32, 10], 36.05, part=1.0), "cpu"),
         ({}, {"work": 0.0}, queued(100, [30.8, 32, 10], 33.6), "link"),
         ({}, {"work": 0.0, "clumps": 0.0}, queued(100, [30.8, 32, 10], 32), "link"),
         ({}, {"work": 0.0, "clumps": 1.0}, queued(100, [30.8, 32, 10], 35.2), "link"),
-        ({}, {"work": 1.0, "clumps": 1.0}, queued(100, [41.3, 32, 10], 41.3), "core"),
+        ({}, {"work": 1.0, "clumps": 1.0}, queued(100, [41.3, 32, 10], 41.3), "cpu"),
         # Of memory the core does the device's work, and more of it as fio queues.
-        ({"is_memory": True}, {}, queued(100, [42 * 1.03, 32], 42 * 1.03), "core"),
-        ({"device": None, "is_memory": True}, {}, queued(100, [36.05, 32], 36.05), "core"),
+        ({"is_memory": True}, {}, queued(100, [42 * 1.03, 32], 42 * 1.03), "cpu"),
+        ({"device": None, "is_memory": True}, {}, queued(100, [36.05, 32], 36.05), "cpu"),
         ({"device": 40, "core": 5}, {}, queued(100, [5.15, 32, 40], 42), "device"),
         ({"device": None, "core": 5, "path": None}, {}, queued(100, [5.15], 26.25), "latency"),
     ]
@@ -240,15 +241,15 @@ def test_a_queue_that_is_deep_already() -> None:
         ({}, {"work": 1.0}, queued(135 - 30, [22, 32, 25], 32, depth=8), "link"),
         ({}, {"clumps": 1.0}, queued(135 - 30, [20, 32, 25], 32, depth=8), "link"),
         # The core's work as another link shows it better.
-        ({"work": 60}, {}, queued(135 - 30, [60, 32, 25], 60, depth=8), "core"),
+        ({"work": 60}, {}, queued(135 - 30, [60, 32, 25], 60, depth=8), "cpu"),
     ]
     faster: list[Case] = [
         ({}, {}, queued(135 - 17.5, [20 * 0.825, 16, 50], 50, depth=8), "device"),
-        ({"core": 70}, {}, queued(185 - 17.5, [70 * 0.825, 16, 50], 57.75, depth=8), "core"),
+        ({"core": 70}, {}, queued(185 - 17.5, [70 * 0.825, 16, 50], 57.75, depth=8), "cpu"),
     ]
     deeper: list[Case] = [
         ({}, {}, queued(135, [20, 32, 50], 52.5, depth=16), "device"),
-        ({"core": 60}, {}, queued(175, [60, 32, 50], 60, depth=16), "core"),
+        ({"core": 60}, {}, queued(175, [60, 32, 50], 60, depth=16), "cpu"),
     ]
     for step, cases in ((HALF, half), (FASTER, faster), (ChangeStep(ChangeKind.DEPTH, 16), deeper)):
         check(step, cases, **deep)

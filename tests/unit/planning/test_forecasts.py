@@ -10,7 +10,7 @@ import pytest
 from harness import model
 from harness.analysis.schedule import Schedule, order_of_cells
 from harness.explain import Explained, Limit
-from harness.explain.remedy import Change, LimitingResource
+from harness.explain.remedy import Change
 from harness.explain.span import exact
 from harness.explain.verdict import Confidence, Verdict
 from harness.model import ChangeKind, ChangeStep, Column, DiskProfile, Flash, LabKernel, Plan
@@ -42,7 +42,7 @@ def said(
     key = ColumnKey(plan.setting, Column(link, protection))
     evidence = cell(key=key, workload=workload, block_bytes=4096, time_ns=exact(100 * US))
     times = {"time_ns": 40 * US, "least_ns": 30 * US, "most_ns": 50 * US}
-    change = Change(step=step, what=step.words, then=LimitingResource.CORE, how="", **times)
+    change = Change(step=step, what=step.words, then=Limit.CPU, how="", **times)
     verdict = Verdict(limited_by=Limit.LINK, confidence=Confidence.HIGH, reason="x", change=change)
     return Explained(evidence=evidence, verdict=verdict)
 

@@ -36,13 +36,13 @@ from tabulate import tabulate
 from bench.in_turns import HARNESS
 from harness.analysis import disturbance, stats
 from harness.analysis.cpu_costs import CpuCosts, WhichEnd
+from harness.analysis.interval import Interval
 from harness.analysis.schedule import throughput_bytes_s
 from harness.explain import demand, scored
 from harness.explain.evidence import collect
 from harness.explain.path import measured_link
 from harness.explain.predicted import Ends, NetworkPath, Predicted, PrintedPrediction, predict
 from harness.explain.scored import Kind, Score
-from harness.explain.span import Span
 from harness.model import Column, Record, Workload
 from harness.model.units import format_percent
 from harness.parse.cpu_costs import load_cpu_costs
@@ -258,7 +258,7 @@ def _cells(series: Series, base: Path, repeats: int, wire: Sequence[str]) -> lis
     return list(_compared(series.name, load_cpu_costs(str(costs)), said, Measured.read([results]), rtt_ns))
 
 
-def _wire_s_rtt_ns(folder: Path) -> Span:
+def _wire_s_rtt_ns(folder: Path) -> Interval:
     """A round trip of the wire between two machines, from the middle one of their CPU costs' cells."""
     whole = Measured.read([folder])
     found = collect(whole.records, whole.plans, whole.probes)
@@ -267,7 +267,7 @@ def _wire_s_rtt_ns(folder: Path) -> Span:
 
 
 def _compared(
-    series: str, known: CpuCosts, said: Path, whole: Measured, rtt_ns: Span | None = None
+    series: str, known: CpuCosts, said: Path, whole: Measured, rtt_ns: Interval | None = None
 ) -> Iterator[Cell]:
     """What was said of each cell, for a core of which others take what they took while it was measured.
     ``rtt_ns`` is a real link's, which others are not asked about."""

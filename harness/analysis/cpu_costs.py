@@ -18,7 +18,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from harness.analysis import cholesky
-from harness.analysis.response import COVERED
+from harness.analysis.interval import COVERED
 from harness.model.texts import Line, Name, Parameter, Part
 
 VERSION = 1

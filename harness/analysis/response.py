@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from operator import mul
 
 from harness.analysis import cholesky
+from harness.analysis.interval import COVERED
 
 Point = Mapping[str, float]
 """Where a point is, by the names of its axes: ``depth`` (I/Os in flight of a job), ``jobs``, ``block``
@@ -27,9 +28,6 @@ many round trips an I/O takes beyond the first, as a write that waits for R2Ts d
 TYPICAL_BLOCK_BYTES, TYPICAL_RATE_BIT_S = 16384.0, 1e9
 FEWEST = 5
 """Points below which asymptotes are not looked for: each point is as good as its neighbours."""
-
-COVERED = 1.645
-"""Standard deviations to either side that have 90 % of a normal distribution."""
 
 LARGEST_RESIDUAL = 0.5
 """Beyond it a point pulls the asymptotes no further: it is a step that they do not know."""

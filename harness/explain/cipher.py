@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from harness.explain import span
+from harness.analysis import interval
+from harness.analysis.interval import Interval
 from harness.explain.path import Sealed
-from harness.explain.span import Span
 from harness.model import Status
 from harness.model.probing import Cipher, CipherFigures, KernelCipher
 from harness.results.probe_records import ProbeRecord
@@ -16,7 +16,7 @@ AMPLE = 1.25
 10 %, measured with caches emptied before each operation), and for data in several pieces."""
 
 
-def work_ns(probes: Iterable[ProbeRecord], sealed: Sequence[Sealed]) -> Span | None:
+def work_ns(probes: Iterable[ProbeRecord], sealed: Sequence[Sealed]) -> Interval | None:
     """The core time of cipher and check for one I/O; None if nothing was measured.
 
     At least the undisturbed work of the core that has most of it. At most the work of all cores one after
@@ -30,9 +30,9 @@ def work_ns(probes: Iterable[ProbeRecord], sealed: Sequence[Sealed]) -> Span | N
     on_one_core = (
         [sum(parts) if kernel.cores == 1 else max(parts) for kernel, parts in kernels] for kernels in found
     )
-    least = span.of_samples([max(each) for each in on_one_core])
-    most = span.of_samples([sum(sum(parts) * one.stretch for one, parts in kernels) for kernels in found])
-    return Span(least.low, max(least.low, most.mid), AMPLE * most.high)
+    least = interval.of_samples([max(each) for each in on_one_core])
+    most = interval.of_samples([sum(sum(parts) * one.stretch for one, parts in kernels) for kernels in found])
+    return Interval(least.low, max(least.low, most.mid), AMPLE * most.high)
 
 
 def reasons(probes: Iterable[ProbeRecord]) -> list[str]:

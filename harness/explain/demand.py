@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.analysis import cpu_costs, disturbance, stats
+from harness.analysis import cpu_costs, disturbance, interval, stats
 from harness.analysis.cpu_costs import Counts, CpuCost, CpuCosts, Fit, Fitted, Operation, Per, WhichEnd
 from harness.analysis.theory import IoDirection
-from harness.explain import span
 from harness.explain.evidence import Evidence, collect, depth_of
 from harness.explain.path import Demands, Sealed
 from harness.model import Column, Job, LinkProfile, Plan, Proposal, Record
@@ -348,7 +347,7 @@ def _of_ciphers(probes: Sequence[ProbeRecord]) -> Iterator[CpuCost]:
                         operation = Operation("+".join(probe.column.protection), Per(per), does)
                         found.setdefault((operation, end), []).append(ns)
     for (operation, at), samples in found.items():
-        of = span.of_samples(samples)
+        of = interval.of_samples(samples)
         words = f"the cipher by itself (AF_ALG), measured {counted(len(samples), 'time')}"
         yield CpuCost.of(operation, at, of.low, of.mid, of.high, words)
 

@@ -13,12 +13,12 @@ from typing import TypeVar
 
 import msgspec
 
-from harness.analysis import bounds, disturbance, stats, wire
+from harness.analysis import bounds, disturbance, interval, stats, wire
+from harness.analysis.interval import Interval, exact
 from harness.analysis.theory import IoDirection
 from harness.analysis.wire import framings
-from harness.explain import cipher, path, span
+from harness.explain import cipher, path
 from harness.explain.path import Demands
-from harness.explain.span import Span, exact
 from harness.model import (
     DEFAULT_TRANSPORT,
     TRANSPORTS,
@@ -77,16 +77,16 @@ K = TypeVar("K")
 class Baselines(msgspec.Struct, frozen=True, kw_only=True):
     """The same workload on the same link with less protection: time per I/O, and framing in it."""
 
-    time_ns: Span
+    time_ns: Interval
     framing_ns: float = 0.0
-    busy: Span | None = None
+    busy: Interval | None = None
 
 
 class LostPackets(msgspec.Struct, frozen=True, kw_only=True):
     """That TCP sent ``resent_bytes`` again after a timeout: what waiting for it took of one I/O, and how long
     the slowest one took."""
 
-    time_ns: Span
+    time_ns: Interval
     resent_bytes: int
     slowest_ns: float
 
@@ -144,41 +144,41 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     direction: IoDirection | None = None
     block_bytes: int | None = None
     depth: int | None = None
-    time_ns: Span | None = None
+    time_ns: Interval | None = None
     repeats: int = 0
-    device_ns: Span | None = None
-    device_alone_ns: Span | None = None
+    device_ns: Interval | None = None
+    device_alone_ns: Interval | None = None
     path: Demands | None = None
     faster: Demands | None = None
     is_memory: bool = False
     rate_bit_s: int | None = None
     rate_unknown: str = ""
-    rtt_ns: Span | None = None
+    rtt_ns: Interval | None = None
     stream_mb_s: float | None = None
     goodput_mb_s: float | None = None
     bound: bounds.Bound | None = None
     plain: Baselines | None = None
     null: Baselines | None = None
-    cipher_ns: Span | None = None
-    busy: Span | None = None
+    cipher_ns: Interval | None = None
+    busy: Interval | None = None
     busiest: str = ""
-    work_ns: Span | None = None
-    least_work_ns: Span | None = None
+    work_ns: Interval | None = None
+    least_work_ns: Interval | None = None
     driver: str = ""
-    twin_ns: Span | None = None
+    twin_ns: Interval | None = None
     ipsec_itself_ns: float | None = None
     missing: tuple[str, ...] = ()
     is_disturbed: bool = False
     at_most_ns: float | None = None
     is_emulated: bool = False
     is_half_duplex: bool = False
-    emulation_ns: Span | None = None
+    emulation_ns: Interval | None = None
     lost_packets: LostPackets | None = None
     reread: Reread | None = None
     is_one_end: bool = False
     limit_of_target: str = ""
     is_target_shown: bool = False
-    command_ns: Span | None = None
+    command_ns: Interval | None = None
     command_bytes: int = 0
     is_full_alone: bool = False
     is_random: bool = False
@@ -247,13 +247,13 @@ better known from another link."""
 def _with_work(found: Sequence[Evidence]) -> list[Evidence]:
     """The same with the core's work for one I/O: over the link itself, or over that on which it idles least
     above ``IDLE``."""
-    alike: dict[object, list[tuple[float, Span]]] = {}
+    alike: dict[object, list[tuple[float, Interval]]] = {}
     for each in found:
         busy, time_ns = each.busy, each.time_ns
         if busy is None or time_ns is None or busy.mid < IDLE or each.column.is_local:
             continue
         low, high = busy.low * time_ns.low, busy.high * time_ns.high
-        alike.setdefault(_work_of(each), []).append((busy.mid, Span(low, busy.mid * time_ns.mid, high)))
+        alike.setdefault(_work_of(each), []).append((busy.mid, Interval(low, busy.mid * time_ns.mid, high)))
     made = []
     for each in found:
         works = alike.get(_work_of(each))
@@ -357,17 +357,17 @@ class _ColumnOf:
             return None, [*words, "several initiators share the cell's time"]
         return depth, words
 
-    def command_ns(self) -> Span | None:
+    def command_ns(self) -> Interval | None:
         """The mean time of a command that reaches no disk, over the rounds in which it was taken."""
         found = [each.mean_ns for each in self.commands if each.mean_ns is not None]
-        return span.of_samples(found, repeats_exactly=self.key.setting.is_virtual) if found else None
+        return interval.of_samples(found, repeats_exactly=self.key.setting.is_virtual) if found else None
 
-    def device_times(self, name: str) -> Span | None:
+    def device_times(self, name: str) -> Interval | None:
         """The time of one I/O in the column ``local``."""
         good = measured(self.local.get(name, ()))
         return times(good) if good else None
 
-    def device_alone(self, name: str, depth: int | None) -> Span | None:
+    def device_alone(self, name: str, depth: int | None) -> Interval | None:
         """The device's time at depth 1, from a workload that differs in nothing but its depth."""
         asked = self.jobs.get(name)
         if asked is None or depth is None or not self.local:
@@ -515,7 +515,7 @@ class _CellOf:
     def _miss(self, *words: str) -> None:
         self.missing |= dict.fromkeys(words)
 
-    def _round_trip(self) -> Span | None:
+    def _round_trip(self) -> Interval | None:
         """The idle round trip of the link without IPsec, measured before the cells.
 
         The unprotected round trip is used for protected cells too: cipher time is counted separately.
@@ -529,9 +529,9 @@ class _CellOf:
         if not found:
             return least_round_trip(records) if self.is_one_end else None
         half = stats.median([ping.p50_ns or 0.0 for ping in found])
-        return Span(min(ping.min_ns or 0.0 for ping in found), half, half)
+        return Interval(min(ping.min_ns or 0.0 for ping in found), half, half)
 
-    def _emulation(self, round_trips: int, depth: int | None) -> Span | None:
+    def _emulation(self, round_trips: int, depth: int | None) -> Interval | None:
         """What the link's emulation adds to one I/O, from all runs that calibrated it.
 
         With more than one I/O in flight, it may be nothing: where others keep the processor awake, and netem
@@ -542,7 +542,7 @@ class _CellOf:
             return None
         low_ns = min(found_ns) / CALIBRATION if depth == 1 else 0.0
         high_ns, mid_ns = max(found_ns) * CALIBRATION, stats.median(found_ns)
-        return Span(low_ns * round_trips, mid_ns * round_trips, high_ns * round_trips)
+        return Interval(low_ns * round_trips, mid_ns * round_trips, high_ns * round_trips)
 
     def demands(self, rate: int = 1) -> Demands | None:
         """What the path takes at so many times its rate; None if that is unknown, for ``missing``."""
@@ -635,12 +635,12 @@ def is_one_end(records: Sequence[Record]) -> bool:
     return bool(uses) and not any(TARGET in use.hosts for use in uses)
 
 
-def least_round_trip(records: Sequence[Record]) -> Span | None:
+def least_round_trip(records: Sequence[Record]) -> Interval | None:
     """Where no ping is answered: what TCP saw at least. An acknowledgement may have waited for the answer
     that it came with, so the round trip may be shorter."""
     uses = [use for record in records if record.telemetry for use in record.telemetry.tcp]
     found = [use.least_round_trip_ns for use in uses if use.least_round_trip_ns]
-    return Span(min(found) / 2, min(found), min(found)) if found else None
+    return Interval(min(found) / 2, min(found), min(found)) if found else None
 
 
 def let_in_bytes(records: Sequence[Record]) -> int | None:
@@ -706,13 +706,13 @@ def direction_of(record: Record) -> IoDirection | None:
     return None if reads == writes else "read" if reads else "write"
 
 
-def times(records: Sequence[Record]) -> Span:
+def times(records: Sequence[Record]) -> Interval:
     """The time of one I/O over repeats: run time divided by the number of I/Os of all kinds."""
     found = []
     for record in records:
         ios = [io for io in (record.read, record.write) if io is not None and io.ios and io.runtime_ns]
         found.append(max(io.runtime_ns for io in ios) / sum(io.ios for io in ios))
-    return span.of_samples(found, repeats_exactly=records[0].setting.is_virtual)
+    return interval.of_samples(found, repeats_exactly=records[0].setting.is_virtual)
 
 
 def lost_packets_of(records: Sequence[Record]) -> LostPackets | None:
@@ -723,7 +723,7 @@ def lost_packets_of(records: Sequence[Record]) -> LostPackets | None:
         return None
     times = [each.time_ns if each is not None else exact(0.0) for each in found]
     return LostPackets(
-        time_ns=Span(
+        time_ns=Interval(
             min(each.low for each in times),
             stats.median([each.mid for each in times]),
             max(each.high for each in times),
@@ -751,11 +751,11 @@ def _lost_packets_of(record: Record) -> LostPackets | None:
         deviation_ns**2 / LEAST_TIMEOUT_NS,
     )
     return LostPackets(
-        time_ns=Span(least_ns, mid_ns, most_ns), resent_bytes=resent_bytes, slowest_ns=slowest_ns
+        time_ns=Interval(least_ns, mid_ns, most_ns), resent_bytes=resent_bytes, slowest_ns=slowest_ns
     )
 
 
-def busy_of(records: Sequence[Record], around_ns: float) -> Span | None:
+def busy_of(records: Sequence[Record], around_ns: float) -> Interval | None:
     """The part of the I/O time in which the busiest core worked; None if a repeat was not watched.
 
     The core was watched from before fio's start until after its end. ``around_ns`` is how long it idles there
@@ -768,17 +768,17 @@ def busy_of(records: Sequence[Record], around_ns: float) -> Span | None:
             return None
         least.append(max(0.0, 1 - idle_ns / record.fio_ns))
         most.append(max(0.0, min(1.0, 1 - (idle_ns - around_ns) / record.fio_ns)))
-    low, high = span.of_samples(least), span.of_samples(most)
-    return Span(low.low, high.mid, min(1.0, high.high))
+    low, high = interval.of_samples(least), interval.of_samples(most)
+    return Interval(low.low, high.mid, min(1.0, high.high))
 
 
-def busy_at_one_end(records: Sequence[Record], around_ns: float) -> Span | None:
+def busy_at_one_end(records: Sequence[Record], around_ns: float) -> Interval | None:
     """The same where this end may idle in every cell of a run: no longer than it was watched around the I/O,
     and as likely within it."""
     walls = [use.wall_ns for each in records if each.telemetry for use in each.telemetry.processors]
     beyond_ns = max(walls, default=0) - min(each.fio_ns or 0 for each in records)
     found = busy_of(records, max(0.0, min(around_ns, beyond_ns)))
-    return found and Span(found.low, (found.low + found.high) / 2, found.high)
+    return found and Interval(found.low, (found.low + found.high) / 2, found.high)
 
 
 def busiest_of(records: Sequence[Record]) -> str:

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from harness.analysis.interval import Interval
 from harness.analysis.limit import Limit
 from harness.analysis.reread import MEDIUM_NS
 from harness.explain.evidence import Evidence
 from harness.explain.path import Demands
-from harness.explain.span import Span
 from harness.explain.verdict import NEAR
 from harness.explain.waterfall import MODEL
 
@@ -71,7 +71,7 @@ def _with_target(cell: Evidence, alike: Sequence[Evidence]) -> Evidence:
     )
 
 
-def _left(cell: Evidence, way_ns: float) -> Span | None:
+def _left(cell: Evidence, way_ns: float) -> Interval | None:
     """What is left of one I/O's time at depth 1, of which the way may take so much. None if that may be
     nothing."""
     time_ns, path, core = cell.time_ns, cell.path, _core(cell)
@@ -80,10 +80,12 @@ def _left(cell: Evidence, way_ns: float) -> Span | None:
     unknown_ns = max(0.0, way_ns - path.link_ns - path.transport_ns)
     low = time_ns.low - path.alone_ns * (1 + MODEL) - core.high - unknown_ns
     mid, high = time_ns.mid - path.alone_ns - core.mid, time_ns.high - path.alone_ns * (1 - MODEL) - core.low
-    return Span(max(0.0, low), max(0.0, low, mid), high) if high > 0 else None
+    return Interval(max(0.0, low), max(0.0, low, mid), high) if high > 0 else None
 
 
-def _full(cell: Evidence, path: Demands, alone: Span | None, alike: Sequence[Evidence]) -> Span | None:
+def _full(
+    cell: Evidence, path: Demands, alone: Interval | None, alike: Sequence[Evidence]
+) -> Interval | None:
     """How long one I/O occupies what is full at the target; None if something else may be."""
     time_ns, depth = cell.time_ns, cell.depth
     assert time_ns is not None and depth is not None  # noqa: S101 -- ``_with_target``
@@ -92,12 +94,12 @@ def _full(cell: Evidence, path: Demands, alone: Span | None, alike: Sequence[Evi
     return None if max(known_ns, by_depth_ns) >= NEAR * time_ns.low else time_ns
 
 
-def _core(cell: Evidence) -> Span:
+def _core(cell: Evidence) -> Interval:
     """How long this end's busiest core works for one I/O; nothing in virtual time."""
     busy, time_ns = cell.busy, cell.time_ns
     if busy is None or time_ns is None:
-        return Span(0.0, 0.0, 0.0)
-    return Span(busy.low * time_ns.low, busy.mid * time_ns.mid, busy.high * time_ns.high)
+        return Interval(0.0, 0.0, 0.0)
+    return Interval(busy.low * time_ns.low, busy.mid * time_ns.mid, busy.high * time_ns.high)
 
 
 def _way_ns(cell: Evidence, alike: Sequence[Evidence]) -> float:
@@ -139,7 +141,7 @@ def _is_disk(cell: Evidence, alike: Sequence[Evidence]) -> bool:
 
 
 def _by_command(
-    cell: Evidence, of_alone: Evidence | None, alone: Span | None, alike: Sequence[Evidence]
+    cell: Evidence, of_alone: Evidence | None, alone: Interval | None, alike: Sequence[Evidence]
 ) -> Limit | None:
     """What of the target limits, by what it takes for a command that moves no data and reaches no disk; None
     if that does not tell. ``alone`` is what the target takes of one such I/O alone.

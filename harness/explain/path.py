@@ -13,9 +13,9 @@ from collections.abc import Mapping
 import msgspec
 
 from harness.analysis import theory, wire
+from harness.analysis.interval import Interval
 from harness.analysis.theory import Burst, Dialogue, Framing, IoDirection, Wire
 from harness.analysis.wire.iscsi import WINDOW_BYTES, cut
-from harness.explain.span import Span
 from harness.model import ENDS, Duplex, End, LinkProfile
 from harness.model.units import positive
 
@@ -81,7 +81,7 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
 _TIMES = tuple(name for name in Demands.__struct_fields__ if name.endswith("_ns"))
 
 
-def measured_link(profile: LinkProfile, rtt_ns: Span | None, rate_bit_s: int | None) -> LinkProfile:
+def measured_link(profile: LinkProfile, rtt_ns: Interval | None, rate_bit_s: int | None) -> LinkProfile:
     """A real link as it was found: half a ping's time each way, and the rate that its interfaces say.
 
     What one TCP stream reached is no rate of a link: a core, a window or a loss may have held it back. An

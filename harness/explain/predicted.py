@@ -17,8 +17,8 @@ import msgspec
 
 from harness.analysis import bounds, cpu_costs, disturbance, queueing, wire
 from harness.analysis.cpu_costs import CpuCost, CpuCosts, Operation, WhichEnd
+from harness.analysis.interval import COVERED
 from harness.analysis.limit import Limit
-from harness.analysis.response import COVERED
 from harness.analysis.theory import IoDirection
 from harness.analysis.wire import framings
 from harness.explain import demand, path

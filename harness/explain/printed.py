@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from harness.analysis.interval import Interval
 from harness.analysis.limit import Limit
 from harness.explain.forecasts import Tried
 from harness.explain.headroom import Headroom
 from harness.explain.remedy import Change
-from harness.explain.span import Span
 from harness.explain.third_party import Judged
 from harness.explain.verdict import Confidence
 from harness.explain.volumes import VolumeOverPath
@@ -82,9 +82,9 @@ class PrintedVerdict(TypedDict):
     bounds_ns: dict[str, int]
     change: PrintedChange | None
     headroom: Headroom | None
-    implementation_ns: Span | None
+    implementation_ns: Interval | None
     ipsec_itself_ns: float | None
-    cipher_ns: Span | None
+    cipher_ns: Interval | None
     missing: list[str]
     is_disturbed: bool
 

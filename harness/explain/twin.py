@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from harness import __version__
+from harness.analysis.interval import Interval
 from harness.explain.evidence import Evidence, collect
 from harness.explain.path import measured_link
-from harness.explain.span import Span
 from harness.model import (
     LINK_LOCAL,
     Backing,
@@ -170,12 +170,12 @@ def with_twin(found: Evidence, twin: Mapping[Cell, float]) -> Evidence:
         return found
     implementation, time_ns, device_ns = None, found.time_ns, found.device_ns
     if time_ns is not None and device_ns is not None and device is not None:
-        low, mid, high = (
-            time_ns.low - device_ns.high,
-            time_ns.mid - device_ns.mid,
-            time_ns.high - device_ns.low,
+        beyond_ns = own - device
+        implementation = Interval(
+            time_ns.low - device_ns.high - beyond_ns,
+            time_ns.mid - device_ns.mid - beyond_ns,
+            time_ns.high - device_ns.low - beyond_ns,
         )
-        implementation = Span(*(ns - (own - device) for ns in (low, mid, high)))
     return msgspec.structs.replace(
         found,
         twin_ns=implementation,

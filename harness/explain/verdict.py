@@ -16,13 +16,13 @@ from random import Random
 
 import msgspec
 
+from harness.analysis.interval import exact
 from harness.analysis.limit import Limit
 from harness.explain import headroom, limits, remedy, waterfall
 from harness.explain.evidence import Evidence
 from harness.explain.headroom import Headroom
 from harness.explain.limits import RULES
 from harness.explain.remedy import Chances, Change
-from harness.explain.span import exact
 from harness.explain.waterfall import Sample
 
 NEAR = 0.7

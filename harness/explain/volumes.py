@@ -19,8 +19,8 @@ import msgspec
 from tabulate import tabulate
 
 from harness.analysis import disk_times
+from harness.analysis.interval import Interval
 from harness.analysis.theory import IoDirection
-from harness.explain.span import Span
 from harness.model import LINK_LOCAL, Column, DiskProfile, Job, Plan, Setting, block_word
 from harness.parse.disks import load_disk
 from harness.parse.jobfile import described, is_past_page_cache
@@ -87,7 +87,7 @@ class _Sum(NamedTuple):
     disk: str
     title: str
     alone_ns: float
-    over_ns: Span
+    over_ns: Interval
     is_read_ahead: bool = False
     is_bounded: bool = False
 
@@ -160,7 +160,7 @@ def _is_plain(job: Job) -> bool:
 
 
 def _of_profile(
-    disk: DiskProfile, path_ns: Span, block_bytes: int, is_random: bool, volume_bytes: int
+    disk: DiskProfile, path_ns: Interval, block_bytes: int, is_random: bool, volume_bytes: int
 ) -> _Sum:
     alone_ns, low_ns, mid_ns, high_ns = (
         disk_times.read_ns(
@@ -169,12 +169,12 @@ def _of_profile(
         for elsewhere_ns in (0.0, path_ns.low, path_ns.mid, path_ns.high)
     )
     is_read_ahead = mid_ns < (alone_ns + path_ns.mid) * (1 - ROUNDING)
-    return _Sum(disk.name, disk.title, alone_ns, Span(low_ns, mid_ns, high_ns), is_read_ahead)
+    return _Sum(disk.name, disk.title, alone_ns, Interval(low_ns, mid_ns, high_ns), is_read_ahead)
 
 
-def _of_own(own_ns: Span, path_ns: Span, is_random: bool) -> _Sum:
+def _of_own(own_ns: Interval, path_ns: Interval, is_random: bool) -> _Sum:
     low_ns = path_ns.low + own_ns.low if is_random else max(path_ns.low, own_ns.low)
-    over_ns = Span(low_ns, path_ns.mid + own_ns.mid, path_ns.high + own_ns.high)
+    over_ns = Interval(low_ns, path_ns.mid + own_ns.mid, path_ns.high + own_ns.high)
     return _Sum(OWN, OWN_TITLE, own_ns.mid, over_ns, is_bounded=not is_random)
 
 

@@ -16,9 +16,9 @@ from random import Random
 
 import msgspec
 
+from harness.analysis.interval import Interval, exact
 from harness.explain.evidence import Baselines, Evidence
 from harness.explain.path import Demands
-from harness.explain.span import Span, exact
 
 MODEL = 0.02
 """How far the closed form is trusted: virtual time agrees with it within 0.75 % (docs/theory.md)."""
@@ -26,7 +26,7 @@ MODEL = 0.02
 OF_PATH = ("link", "round_trip", "window", "transport", "framing")
 PARTS = ("device", *OF_PATH, "lost_packets", "emulation", "crypto", "cpu", "queue", "rest")
 
-At = Callable[[Span], float]
+At = Callable[[Interval], float]
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):

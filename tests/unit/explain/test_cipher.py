@@ -12,10 +12,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from harness.analysis.interval import Interval, exact, within
 from harness.explain import Explained, Limit, as_json, cipher, sentence, text, waterfall
 from harness.explain.evidence import Evidence, collect
 from harness.explain.path import Sealed
-from harness.explain.span import Span, exact, within
 from harness.explain.verdict import Confidence, judge
 from harness.hosts import programs
 from harness.model import Status
@@ -152,13 +152,13 @@ SEALED = (Sealed("initiator", 1, 100), Sealed("target", 10, 10_000))
 LAB = measured(kernel("initiator", "target"))
 
 
-def work_ns(*probes: ProbeRecord) -> Span:
+def work_ns(*probes: ProbeRecord) -> Interval:
     return known(cipher.work_ns(probes, SEALED))
 
 
 def test_on_one_core_all_work_is_one_after_another_and_of_several_one_has_the_longest_part() -> None:
     work = 2 * 11 * 500 + 10_100 * (2 + 3)  # Of each end's packets: encrypted there, decrypted by the other.
-    assert work_ns(LAB, LAB) == Span(work, work, cipher.AMPLE * work)
+    assert work_ns(LAB, LAB) == Interval(work, work, cipher.AMPLE * work)
     many = kernel("initiator", "target", processors=8)
     apart = (kernel("initiator", processors=8), kernel("target", processors=8))
     decrypting = 10 * 500 + 10_000 * 3
@@ -210,10 +210,10 @@ def test_without_a_null_column_the_ciphers_themselves_tell() -> None:
     assert cpu.detail == "core 85% busy, ciphers at most 9% of the time"
     evidence = without_null(9000)
     assert crypto.detail == f"{evidence.driver}, at least 64% of a core, core 85% busy"
-    disturbed = judge(replace(evidence, cipher_ns=Span(8500 * US, 9000 * US, 18_000 * US)))
+    disturbed = judge(replace(evidence, cipher_ns=Interval(8500 * US, 9000 * US, 18_000 * US)))
     assert (crypto.confidence, disturbed.confidence) == (Confidence.HIGH, Confidence.MEDIUM)
     assert disturbed.limited_by is Limit.CRYPTO and "a quiet machine" not in unknown.reason
-    disturbed = judge(replace(evidence, cipher_ns=Span(3000 * US, 5000 * US, 9000 * US)))
+    disturbed = judge(replace(evidence, cipher_ns=Interval(3000 * US, 5000 * US, 9000 * US)))
     assert "measure again on a quiet machine" in disturbed.reason
     # What is not reported has both figures.
     cell = Explained.of(without_null(5200))

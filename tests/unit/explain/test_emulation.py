@@ -13,9 +13,9 @@ from unittest.mock import Mock
 import pytest
 from msgspec.structs import replace
 
+from harness.analysis.interval import Interval, exact, within
 from harness.explain import Explained, Limit, explain, lab_limited, sentence, waterfall
 from harness.explain.evidence import collect
-from harness.explain.span import Span, exact, within
 from harness.explain.verdict import judge
 from harness.hosts import NamespaceHost
 from harness.model import Clock, HopKind, Hops, Job, LinkProfile, OpenFlow, Record
@@ -91,10 +91,10 @@ def test_an_io_pays_for_each_of_its_round_trips_and_with_others_in_flight_perhap
     for records, trips in ((record, 1), (written, 2)):
         found = evidence_of(records)["wired"]
         assert known(found.path).round_trips == trips
-        assert found.emulation_ns == Span(trips * 71_300 / 2, trips * 71_300, trips * 71_300 * 2)
+        assert found.emulation_ns == Interval(trips * 71_300 / 2, trips * 71_300, trips * 71_300 * 2)
     deep = measured("wired", "off", 2500, workload="deep", telemetry=telemetry())
     found = evidence_of(deep, jobs=(Job(name="deep", options=base.QUEUED),))["wired"]
-    assert found.emulation_ns == Span(0, 71_300, 71_300 * 2)
+    assert found.emulation_ns == Interval(0, 71_300, 71_300 * 2)
 
 
 def test_of_one_run_the_least_counts_and_several_calibrate_it_several_times() -> None:
@@ -103,14 +103,14 @@ def test_of_one_run_the_least_counts_and_several_calibrate_it_several_times() ->
         [one for link, ipsec, ns in seen for one in measured(link, ipsec, 3000, telemetry=telemetry(ns))]
     )
     for column in ("wired", "wired+aes128gcm16"):
-        assert found[column].emulation_ns == Span(30_000, 60_000, 120_000)
+        assert found[column].emulation_ns == Interval(30_000, 60_000, 120_000)
     records = [
         replace(one, run_id=run, telemetry=telemetry(ns))
         for run, ns in (("r1", 60_000.0), ("r2", 100_000.0))
         for one in measured("wired", "off", 2500)
     ]
     (several,) = collect(records, {run: made_plan(run_id=run) for run in ("r1", "r2")})
-    assert several.emulation_ns == Span(30_000, 80_000, 200_000)
+    assert several.emulation_ns == Interval(30_000, 80_000, 200_000)
     # In virtual time and in older records there is no such part.
     virtual = {"clock": Clock.VIRTUAL, "telemetry": telemetry()}
     for changes in (virtual, {"telemetry": telemetry(None)}, {"telemetry": None}):
@@ -121,7 +121,7 @@ def test_of_one_run_the_least_counts_and_several_calibrate_it_several_times() ->
 
 def read_4k(link: LinkProfile, time_us: float, emulation_us: float, **changes: Any) -> Explained:
     """A 4K read at depth 1 as it was measured, with a device of 10.6 us."""
-    emulation_ns = Span(emulation_us * US / 2, emulation_us * US, emulation_us * US * 2)
+    emulation_ns = Interval(emulation_us * US / 2, emulation_us * US, emulation_us * US * 2)
     whole: dict[str, Any] = {"key": key(link=link.name), "path": asked(link, block_bytes=4096)}
     whole |= {"block_bytes": 4096, "time_ns": within(time_us * US, 0.02), "emulation_ns": emulation_ns}
     whole |= {"device_ns": within(10.6 * US, 0.05), "is_emulated": True}

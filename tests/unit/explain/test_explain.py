@@ -11,11 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from harness import model
-from harness.analysis import theory
-from harness.explain import Explained, Limit, as_json, explain, limits, path, sentence, span, text, waterfall
+from harness.analysis import interval, theory
+from harness.analysis.interval import Interval, exact, within
+from harness.explain import Explained, Limit, as_json, explain, limits, path, sentence, text, waterfall
 from harness.explain.evidence import Baselines, Evidence, busiest_of, busy_of, collect
 from harness.explain.limits import RULES
-from harness.explain.span import Span, exact, within
 from harness.explain.verdict import Confidence, judge
 from harness.model.reread import Reread, Sign, Suspicion
 from harness.model.telemetry import ProcessorUse, Telemetry
@@ -124,7 +124,7 @@ def test_packets_are_those_that_interfaces_counted() -> None:
         assert sealed.packets > 270, "segments, with every second acknowledged"
         assert sealed.full_packets == pytest.approx(sealed_on_a_full_core, abs=3), (transport, direction)
     # An emulated link is its profile, and a real one what was found.
-    rtt = Span(200 * US, 300 * US, 300 * US)
+    rtt = Interval(200 * US, 300 * US, 300 * US)
     assert path.measured_link(WIRED, rtt, 10**8) == WIRED
     real = model.LinkProfile(name="wired", title="x", emulated=False, interface="eth0")
     link = path.measured_link(real, rtt, 10**9)
@@ -277,9 +277,9 @@ def test_without_a_null_column_crypto_is_not_distinguished_from_the_kernels_path
     verdict = judge(replace(slow, twin_ns=within(17500 * US, 0.02)))
     assert (verdict.limited_by, verdict.confidence) == (Limit.CPU, Confidence.MEDIUM)
     # One measurement in real time is uncertain, and in virtual time exact.
-    assert span.of_samples([100.0]) == Span(75, 100, 125)
-    assert span.of_samples([100.0], repeats_exactly=True) == exact(100)
-    assert span.of_samples([3.0, 1.0, 2.0]) == Span(1, 2, 3)
+    assert interval.of_samples([100.0]) == Interval(75, 100, 125)
+    assert interval.of_samples([100.0], repeats_exactly=True) == exact(100)
+    assert interval.of_samples([3.0, 1.0, 2.0]) == Interval(1, 2, 3)
 
 
 def test_a_narrow_window_lets_its_bytes_through_once_in_a_round_trip() -> None:
@@ -407,7 +407,7 @@ def test_the_core_is_busy_when_fio_starts_and_idles_only_within_the_io() -> None
     records = [record(read=transfer(1), telemetry=telemetry, fio_ns=10**9)] * 3
     assert busy_of(records, 0.0) == exact(0.5)
     # 0.2 s of the 0.5 that it idled are fio's start, which it is to be known to take in any case.
-    assert busy_of(records, 0.2e9) == Span(0.5, 0.7, 0.7)
+    assert busy_of(records, 0.2e9) == Interval(0.5, 0.7, 0.7)
     assert busy_of([record(read=transfer(1), fio_ns=10**9)], 0.0) is None
     router = record(telemetry=used(initiator=0.4, target=0.6, hop=0.99))
     assert busiest_of([router, router, record(telemetry=used(target=0.9, hop=0.5))]) == "hop"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from harness.analysis.interval import exact, within
 from harness.explain import Explained, Limit, as_json, headroom
 from harness.explain.evidence import Baselines, Evidence
-from harness.explain.span import exact, within
 from harness.explain.verdict import judge
 from harness.model import Clock
 from tests.unit.explain.test_explain import GCM_ESP, US, asked, key, known, protected

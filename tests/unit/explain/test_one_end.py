@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from harness.analysis.interval import Interval
 from harness.explain import Explained, Limit, explain, one_end, sentence
-from harness.explain.span import Span
 from harness.explain.verdict import Confidence
 from harness.model import Io, Job, Latency, Record
 from harness.model.telemetry import ProcessorUse, RoundTrips, TcpUse, Telemetry
@@ -128,7 +128,7 @@ def test_what_this_end_knows_is_named() -> None:
     assert narrow.limited_by is Limit.WINDOW and "64 KiB in" in narrow.detail
     saw = (replace(TCP, least_round_trip_ns=110_000.0),)  # Where no ping is answered TCP saw the round trip.
     found = first(reads("random", 4, 160, round_trips=None, tcp=saw))
-    assert found.evidence.rtt_ns == Span(55_000, 110_000, 110_000)
+    assert found.evidence.rtt_ns == Interval(55_000, 110_000, 110_000)
     assert found.verdict.limited_by is Limit.ROUND_TRIP
 
 

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from harness.analysis import queueing
+from harness.analysis.interval import exact, within
 from harness.analysis.limit import Limit
 from harness.analysis.wire.iscsi import WINDOW_BYTES
 from harness.explain import Explained, remedy, sentence, waterfall
@@ -17,7 +18,6 @@ from harness.explain.evidence import Evidence
 from harness.explain.limits import RULES
 from harness.explain.path import Demands
 from harness.explain.remedy import LIKELY, Chances, Change, after
-from harness.explain.span import exact, within
 from harness.explain.verdict import judge
 from harness.explain.waterfall import Sample
 from harness.model import ChangeKind, ChangeStep

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from harness.analysis.interval import Interval, exact
 from harness.explain import twin
-from harness.explain.span import Span
 from harness.model import Clock, Column, LabKernel, LinkProfile, Plan, Record, Status, TestbedKind
 from harness.results.store import RunFolder
 from tests.unit.explain.test_explain import US, cell, columns, evidence_of, key, known, measured, plan_of_them
@@ -17,7 +17,7 @@ from tests.unit.results_folder import WIRED, made_plan
 
 
 def local(block_bytes: int, time_us: float) -> Any:
-    span = Span(*[time_us * US] * 3)
+    span = exact(time_us * US)
     return cell(key=key(link="local"), path=None, block_bytes=block_bytes, time_ns=span, device_ns=span)
 
 
@@ -45,7 +45,7 @@ def test_real_links_are_set_as_they_were_found() -> None:
     real = LinkProfile(name="wired", title="x", emulated=False, interface="eth0", portal="192.0.2.1")
     columns = (Column("local"), Column("wired"), Column("wired", initiators=2))
     plan = made_plan(links={"wired": real}, columns=columns)
-    made = plan_of(plan, rtt_ns=Span(200 * US, 300 * US, 300 * US), rate_bit_s=10**9)
+    made = plan_of(plan, rtt_ns=Interval(200 * US, 300 * US, 300 * US), rate_bit_s=10**9)
     link = made.links["wired"]
     assert (link.interface, link.portal, link.emulated, link.delay_us) == (None, None, True, 150)
     assert link.rate_bit_s == 10**9

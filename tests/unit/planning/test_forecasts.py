@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from harness import model
+from harness.analysis.interval import exact
 from harness.analysis.schedule import Schedule, order_of_cells
 from harness.explain import Explained, Limit
 from harness.explain.remedy import Change
-from harness.explain.span import exact
 from harness.explain.verdict import Confidence, Verdict
 from harness.model import ChangeKind, ChangeStep, Column, DiskProfile, Flash, LabKernel, Plan
 from harness.model.errors import UsageError

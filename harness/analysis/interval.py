@@ -1,0 +1,71 @@
+"""A figure with its interval: how far off it may be, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from harness.analysis import stats
+
+SINGLE = 0.25
+"""The uncertainty of a single measurement in real time, as a part of it.
+
+Repeats in the lab lie up to 12 % from their median (README), so two cells may differ by twice that.
+"""
+
+COVERED = 1.645
+"""Standard deviations to either side that have 90 % of a normal distribution."""
+
+
+class Interval(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Most likely ``mid``, and from ``low`` to ``high`` with the probability ``coverage``.
+
+    Without a ``coverage`` these are bounds: of the median of samples (``stats.summarise``), or of all that
+    can be. ``made_of`` has the sources of uncertainty by name, each as the half width of the logarithm that it
+    would have alone.
+    """
+
+    low: float
+    mid: float
+    high: float
+    coverage: float | None = None
+    made_of: Mapping[str, float] = {}
+
+    @property
+    def half_width(self) -> float:
+        """How far it reaches to either side, in the middle of both."""
+        return (self.high - self.low) / 2
+
+    def times(self, factor: float) -> Interval:
+        """The same in another unit; ``factor`` is above 0."""
+        return msgspec.structs.replace(
+            self, low=factor * self.low, mid=factor * self.mid, high=factor * self.high
+        )
+
+
+def exact(value: float) -> Interval:
+    return Interval(value, value, value)
+
+
+def within(value: float, part: float) -> Interval:
+    """A figure with an uncertainty of ``part`` of it (0.02: 2 %)."""
+    return Interval(value * (1 - part), value, value * (1 + part))
+
+
+def of_sources(mid: float, made_of: Mapping[str, float]) -> Interval:
+    """Independent sources of uncertainty, each the half width of a logarithm's 90 % interval, together."""
+    factor = math.exp(math.hypot(*made_of.values()))
+    return Interval(mid / factor, mid, mid * factor, 0.9, made_of)
+
+
+def of_samples(samples: Sequence[float], *, repeats_exactly: bool = False) -> Interval:
+    """The bounds of the median of one or more samples (``stats.summarise``).
+
+    A single sample has the uncertainty ``SINGLE``, unless it would repeat exactly (virtual time).
+    """
+    if len(samples) == 1:
+        return exact(samples[0]) if repeats_exactly else within(samples[0], SINGLE)
+    found = stats.summarise(samples)
+    return Interval(found.low, found.median, found.high)

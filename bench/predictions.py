@@ -39,8 +39,7 @@ from harness.analysis.cpu_costs import CpuCosts, WhichEnd
 from harness.analysis.interval import Interval
 from harness.analysis.schedule import throughput_bytes_s
 from harness.explain import demand, scored
-from harness.explain.evidence import collect
-from harness.explain.path import measured_link
+from harness.explain.evidence import collect, measured_link
 from harness.explain.predicted import Ends, NetworkPath, Predicted, PrintedPrediction, predict
 from harness.explain.scored import Kind, Score
 from harness.model import Column, Record, Workload

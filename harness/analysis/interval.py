@@ -23,8 +23,8 @@ class Interval(msgspec.Struct, frozen=True, omit_defaults=True):
     """Most likely ``mid``, and from ``low`` to ``high`` with the probability ``coverage``.
 
     Without a ``coverage`` these are bounds: of the median of samples (``stats.summarise``), or of all that
-    can be. ``made_of`` has the sources of uncertainty by name, each as the half width of the logarithm that it
-    would have alone.
+    can be. ``made_of`` has the sources of uncertainty by name, each as the half width of the logarithm that
+    it would have alone.
     """
 
     low: float

@@ -14,9 +14,9 @@ import msgspec
 
 from harness.analysis import cpu_costs, disturbance, interval, stats
 from harness.analysis.cpu_costs import Counts, CpuCost, CpuCosts, Fit, Fitted, Operation, Per, WhichEnd
+from harness.analysis.stations import Demands, Sealed
 from harness.analysis.theory import IoDirection
 from harness.explain.evidence import Evidence, collect, depth_of
-from harness.explain.path import Demands, Sealed
 from harness.model import Column, Job, LinkProfile, Plan, Proposal, Record
 from harness.model.errors import UsageError
 from harness.model.lines import counted

@@ -13,12 +13,12 @@ from typing import TypeVar
 
 import msgspec
 
-from harness.analysis import bounds, disturbance, interval, stats, wire
+from harness.analysis import bounds, disturbance, interval, stations, stats, wire
 from harness.analysis.interval import Interval, exact
+from harness.analysis.stations import Demands
 from harness.analysis.theory import IoDirection
 from harness.analysis.wire import framings
-from harness.explain import cipher, path
-from harness.explain.path import Demands
+from harness.explain import cipher
 from harness.model import (
     DEFAULT_TRANSPORT,
     TRANSPORTS,
@@ -26,6 +26,7 @@ from harness.model import (
     Duplex,
     IpsecMode,
     Job,
+    LinkProfile,
     Plan,
     Record,
     Workload,
@@ -424,7 +425,7 @@ class _CellOf:
                 self.framing = framings.of(
                     self.column.protection, of.proposals, mode, self.link.mtu_bytes, self.link.ip
                 )
-            self.link = path.measured_link(self.link, self.rtt_ns, rate_bit_s(self.good, of.plans))
+            self.link = measured_link(self.link, self.rtt_ns, rate_bit_s(self.good, of.plans))
 
     def planned(self, bare: Evidence) -> Evidence:
         """What the link's plan says, and what a disturbed cell's figures leave of it."""
@@ -569,7 +570,7 @@ class _CellOf:
             window_bytes = wire.transport(transport).window_bytes
         elif window_bytes is None and self.is_one_end and self.direction == "read":
             window_bytes = let_in_bytes(self.good)
-        dialogue = path.dialogue_of(transport, session, self.direction, window_bytes)
+        dialogue = stations.dialogue_of(transport, session, self.direction)
         if dialogue is None:
             title = TRANSPORTS.get(column.transport or "", "session")
             self._miss(f"the record lacks the negotiated {title} parameters")
@@ -579,7 +580,7 @@ class _CellOf:
             return None
         if column.protection and self.framing is None:
             self._miss(f"the framing of {'+'.join(column.protection)} is unknown")
-        return path.demands(
+        return stations.demands(
             link,
             self.framing,
             dialogue,
@@ -627,6 +628,19 @@ class _CellOf:
                 busy=busy_of(good, of.idling_ns),
             )
         return None
+
+
+def measured_link(profile: LinkProfile, rtt_ns: Interval | None, rate_bit_s: int | None) -> LinkProfile:
+    """A real link as it was found: half a ping's time each way, and the rate that its interfaces say.
+
+    What one TCP stream reached is no rate of a link: a core, a window or a loss may have held it back. An
+    emulated link is what its profile says. In the lab a ping takes longer than that, because the processor
+    has to wake up; an I/O that follows another does not wait for that.
+    """
+    if profile.interface is None:
+        return profile
+    delay_us = profile.delay_us if rtt_ns is None else rtt_ns.mid / 2000
+    return msgspec.structs.replace(profile, delay_us=delay_us, rate_bit_s=rate_bit_s)
 
 
 def is_one_end(records: Sequence[Record]) -> bool:

@@ -8,30 +8,25 @@ that of a batch, whose I/Os wait for one another (``analysis.queueing``).
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from harness.analysis import bounds, cpu_costs, disturbance, queueing, wire
+from harness.analysis import bounds, cpu_costs, disturbance, interval, stations, wire
 from harness.analysis.cpu_costs import CpuCost, CpuCosts, Operation, WhichEnd
 from harness.analysis.interval import COVERED
 from harness.analysis.limit import Limit
 from harness.analysis.theory import IoDirection
 from harness.analysis.wire import framings
-from harness.explain import demand, path
+from harness.explain import demand
 from harness.model import Column, IpsecMode, Job, LinkProfile, Proposal, protections
 from harness.model.errors import UsageError
 from harness.parse.jobfile import described
 
 PREDICTED = "predicted"
 """The mark of everything here: nothing of it was measured."""
-
-PIECE_BYTES, SEALED_PIECE_BYTES = 32 << 10, 16 << 10
-"""In pieces of about this size an I/O crosses cores and link: TCP's super-packets have up to 64 KiB, but no
-more than a third of a window (``tcp_tso_win_divisor``); what is protected is cut up before."""
 
 WAITS, WAITS_PER_HOST = 0.5, 1.0
 """How far from the asymptotic bound towards a batch: interrupts and kernel threads come before who sends the
@@ -54,6 +49,7 @@ LEAST = 0.2
 UNSURE = {
     Limit.CPU: 0.08,
     Limit.LINK: 0.1,
+    Limit.DEVICE: 0.1,
     Limit.WINDOW: 0.1,
     Limit.LATENCY: 0.1,
 }
@@ -149,29 +145,48 @@ class _End(NamedTuple):
 def _cell(lists: Mapping[WhichEnd, _End], network_path: NetworkPath, job: Job, waits: float) -> Predicted:
     made = Predicted(name=network_path.column.label, workload=job.name)
     try:
-        parts = [
-            (share, _one(lists, network_path, job, direction, waits)) for share, direction in _directions(job)
+        cells = [
+            _direction(lists, network_path, job, direction, share) for share, direction in _directions(job)
         ]
     except _NoCost as error:
         return msgspec.structs.replace(made, why_not=str(error))
-    # Of a mix each I/O waits its turn, whatever the direction of the one before.
-    each_ns = sum(share * one.each_ns for share, one in parts)
-    low, high = (
-        sum(share * bound for share, bound in zip([s for s, _ in parts], found, strict=True))
-        for found in zip(*((one.least_ns, one.most_ns) for _, one in parts), strict=True)
+    depth = cells[0].depth
+
+    def each(scale: float) -> stations.Each:
+        return stations.each([cell.at(scale) for cell in cells], depth, waits)
+
+    found = each(0.0)
+    fit_error, is_borrowed = cells[0].fit_error, any(cell.is_borrowed for cell in cells)
+    worked = [
+        sum((*of.work.values(), *of.whole.values())) * of.share for of in (cell.at(0.0) for cell in cells)
+    ]
+    share = sum(worked) / max(found.ns, sum(worked), 1.0)
+    fit = WHOLE_OF_MIDDLE * fit_error * share
+    # What the CPU costs leave open, as seen in the time. Where one is too high another is too low, so of
+    # their sum that is too much, and cells that were left out of the fit show by how much.
+    left_open = abs(math.log(each(1.0).ns / each(-1.0).ns)) / 2
+    each_ns = interval.of_sources(
+        found.ns,
+        {
+            "CPU costs": min(left_open, MOST_LEFT_OPEN * fit),
+            "fit": fit,
+            "model": COVERED * UNSURE[found.limited_by],
+            "the other direction's CPU costs": COVERED * BORROWED * share * is_borrowed,
+        },
     )
-    _, main = max(parts, key=lambda part: part[0])
     mb = (described(job).block_bytes or 0) * 1e3
-    boundary = [one.bound_mb_s for _, one in parts if one.bound_mb_s]
+    bound_mb_s = min((cell.bound_mb_s for cell in cells if cell.bound_mb_s), default=None)
+    # Nothing goes faster than the link lets it.
+    most_mb_s = mb / each_ns.low if bound_mb_s is None else min(mb / each_ns.low, bound_mb_s)
     return msgspec.structs.replace(
         made,
-        mb_s=mb / each_ns,
-        low_mb_s=mb / high,
-        high_mb_s=mb / low,
-        then=main.then,
-        bound_mb_s=min(boundary, default=None),
-        rests_on=main.parts,
-        unsure=main.unsure,
+        mb_s=mb / found.ns,
+        low_mb_s=mb / each_ns.high,
+        high_mb_s=max(mb / found.ns, most_mb_s),
+        then=found.limited_by,
+        bound_mb_s=bound_mb_s,
+        rests_on={name: ns for name, ns in found.parts.items() if ns},
+        unsure=dict(each_ns.made_of),
     )
 
 
@@ -190,19 +205,20 @@ def _directions(job: Job) -> list[tuple[float, IoDirection]]:
     return [(1.0, "write" if workload.direction == "write" else "read")]
 
 
-class _One(msgspec.Struct, frozen=True, kw_only=True):
-    each_ns: float
-    least_ns: float
-    most_ns: float
-    then: Limit
+class _Cell(NamedTuple):
+    """One direction of a cell: what it asks of the stations with each core's work so many of its reaches from
+    its best guess, the link's bound, and what else its figure rests on."""
+
+    at: Callable[[float], stations.Cell]
+    depth: int
     bound_mb_s: float | None
-    parts: dict[str, float]
-    unsure: dict[str, float]
+    fit_error: float
+    is_borrowed: bool
 
 
-def _one(
-    lists: Mapping[WhichEnd, _End], network_path: NetworkPath, job: Job, direction: IoDirection, waits: float
-) -> _One:
+def _direction(
+    lists: Mapping[WhichEnd, _End], network_path: NetworkPath, job: Job, direction: IoDirection, share: float
+) -> _Cell:
     workload = described(job)
     block_bytes, depth = workload.block_bytes or 1, workload.in_flight or 1
     demands, bound = None, None
@@ -220,7 +236,7 @@ def _one(
             framing = framings.of(
                 network_path.column.protection, network_path.proposals, mode, link.mtu_bytes, link.ip
             )
-        demands = path.agreed_demands(link, framing, transport, session, direction, block_bytes)
+        demands = stations.agreed_demands(link, framing, transport, session, direction, block_bytes)
         if demands is None or (network_path.column.protection and framing is None):
             raise _NoCost("what goes over the wire is unknown")
         bound = bounds.of_cell(
@@ -236,74 +252,46 @@ def _one(
         raise _NoCost("its link is unknown")
     is_emulated = demand.is_shaped(link) and any(demand.has_emulation(end.known) for end in lists.values())
     works: dict[str, _Work] = {}
-    fit_error = 0.0
-    for at, (found, known, _) in lists.items():
-        if network_path.column.is_local and at is WhichEnd.TARGET:
+    for whose, (_, known, _) in lists.items():
+        if network_path.column.is_local and whose is WhichEnd.TARGET:
             continue
-        worked = functools.partial(
-            _work, known, at, network_path, job, direction, demands, depth=depth, is_emulated=is_emulated
+        works["core" if whose is WhichEnd.BOTH else whose.value] = _work(
+            known, whose, network_path, job, direction, demands, depth=depth, is_emulated=is_emulated
         )
-        work = worked(keeps_up=False)
-        # Only what is protected is counted otherwise where a core keeps up.
-        if network_path.column.protection and demands is not None and work.ns < demands.busy_ns:
-            work = worked(keeps_up=True)
-        works["core" if at is WhichEnd.BOTH else f"{at}'s core"] = work
-        fit_error = max(fit_error, found.fit.error if found.fit is not None else 0.5)
     idle = next(iter(lists.values())).idle.get(demand.idle_of(is_emulated))
-    idle_ns = idle.ns * demands.round_trips if idle and demands is not None else 0.0
-    worked_ns = sum(work.ns for work in works.values())
-    whole = sum(work.whole_ns for work in works.values()) / max(1.0, worked_ns)
-    packet_works = [work.sealing_ns for work in works.values()]
-    is_borrowed = any(work.is_borrowed for work in works.values())
 
-    def each_ns(scale: float) -> tuple[float, Limit]:
-        """The time per I/O, if the cores' work is so many of its reaches from its best guess."""
-        cores = {
-            name: max(LEAST * work.ns, work.ns + scale * work.reach_ns, 1.0) for name, work in works.items()
+    def at(scale: float) -> stations.Cell:
+        scaled = {
+            name: max(LEAST, 1 + scale * work.reach_ns / max(1.0, work.ns)) for name, work in works.items()
         }
-        return _time_ns(cores, demands, idle_ns, depth, block_bytes, packet_works, waits, whole)
+        return stations.Cell(
+            path=demands,
+            work={name: scaled[name] * (work.ns - work.whole_ns) for name, work in works.items()},
+            sealing={name: scaled[name] * work.sealing_ns for name, work in works.items()},
+            whole={name: scaled[name] * work.whole_ns for name, work in works.items()},
+            idle_ns=idle.ns * demands.round_trips if idle and demands is not None else 0.0,
+            share=share,
+        )
 
-    mid_ns, then = each_ns(0.0)
-    share = worked_ns / max(mid_ns, worked_ns)
-    fit = WHOLE_OF_MIDDLE * fit_error * share
-    # What the CPU costs leave open, as seen in the time. Where one is too high another is too low, so of
-    # their sum that is too much, and cells that were left out of the fit show by how much.
-    left_open = abs(math.log(each_ns(1.0)[0] / each_ns(-1.0)[0])) / 2
-    unsure = {
-        "CPU costs": min(left_open, MOST_LEFT_OPEN * fit),
-        "fit": fit,
-        "model": COVERED * UNSURE[then],
-        "the other direction's CPU costs": COVERED * BORROWED * share * is_borrowed,
-    }
-    half = math.exp(math.hypot(*unsure.values()))
-    parts = {name: work.ns for name, work in works.items()}
-    if demands is not None:
-        parts |= {
-            "link": demands.busy_ns,
-            "round trips": demands.round_trip_ns + demands.window_ns,
-            "idle": idle_ns,
-        }
-    return _One(
-        each_ns=mid_ns,
-        # Nothing goes faster than the link lets it.
-        least_ns=min(mid_ns, max(mid_ns / half, 1e9 * block_bytes / bound if bound else 0.0)),
-        most_ns=mid_ns * half,
-        then=then,
+    return _Cell(
+        at=at,
+        depth=depth,
         bound_mb_s=bound / 1e6 if bound else None,
-        parts=parts,
-        unsure=unsure,
+        fit_error=max(end.known.fit.error if end.known.fit is not None else 0.5 for end in lists.values()),
+        is_borrowed=any(work.is_borrowed for work in works.values()),
     )
 
 
 class _Work(NamedTuple):
-    """What an end's core works for one I/O, and how far the interval of that reaches. ``sealing_ns`` is what
-    protections have of it, and ``whole_ns`` what is before an I/O's first packet or after the last. If it
-    ``is_borrowed``, some CPU costs are of the other direction."""
+    """What an end's core works for one I/O, and how far the interval of that reaches. ``whole_ns`` is what is
+    ``whole_ns`` is what is
+        before an I/O's first packet or after the last, and ``sealing_ns`` what protections have of the
+        other. If it CPU costs are of the other direction."""
 
     ns: float
     reach_ns: float
-    sealing_ns: float
     whole_ns: float
+    sealing_ns: float
     is_borrowed: bool
 
 
@@ -313,79 +301,46 @@ def _work(
     network_path: NetworkPath,
     job: Job,
     direction: IoDirection,
-    demands: path.Demands | None,
+    demands: stations.Demands | None,
     *,
     depth: int,
     is_emulated: bool,
-    keeps_up: bool,
 ) -> _Work:
     """``_NoCost`` for what lacks a CPU cost."""
-    counts = demand.counts_of(
-        at,
-        network_path.column,
-        direction,
-        described(job).block_bytes or 1,
-        in_flight=depth,
-        calls=demand.calls_of(job),
-        path=demands,
-        is_emulated=is_emulated,
-        keeps_up=keeps_up,
-        proposals=network_path.proposals,
-    )
-    others = {name: name._replace(direction=OTHER.get(name.direction, "")) for name in counts}
-    is_borrowed = any(name not in known and other in known for name, other in others.items())
-    counts = {name if name in known else others[name]: count for name, count in counts.items()}
-    own = {*network_path.column.protection, *map(protections.protocol, network_path.column.protection)}
-    sealing = {name: count for name, count in counts.items() if name.part in own}
-    try:
-        return _Work(
-            *cpu_costs.demand_ns(counts, known),
-            sealing_ns=cpu_costs.demand_ns(sealing, known)[0],
-            whole_ns=cpu_costs.demand_ns(demand.of_whole(counts), known)[0],
-            is_borrowed=is_borrowed,
+
+    def of_counts(*, keeps_up: bool) -> _Work:
+        counts = demand.counts_of(
+            at,
+            network_path.column,
+            direction,
+            described(job).block_bytes or 1,
+            in_flight=depth,
+            calls=demand.calls_of(job),
+            path=demands,
+            is_emulated=is_emulated,
+            keeps_up=keeps_up,
+            proposals=network_path.proposals,
         )
+        others = {name: name._replace(direction=OTHER.get(name.direction, "")) for name in counts}
+        is_borrowed = any(name not in known and other in known for name, other in others.items())
+        counts = {name if name in known else others[name]: count for name, count in counts.items()}
+        whole = demand.of_whole(counts)
+        own = {*network_path.column.protection, *map(protections.protocol, network_path.column.protection)}
+        sealing = {n: count for n, count in counts.items() if n.part in own and n not in whole}
+        whole_ns, sealing_ns = (cpu_costs.demand_ns(each, known)[0] for each in (whole, sealing))
+        return _Work(*cpu_costs.demand_ns(counts, known), whole_ns, sealing_ns, is_borrowed)
+
+    try:
+        found = of_counts(keeps_up=False)
+        if not network_path.column.protection or demands is None or found.ns >= demands.busy_ns:
+            return found
+        # A core that keeps up with the link acknowledges more packets by themselves, as far as it has time.
+        most = of_counts(keeps_up=True)
     except KeyError as error:
         operation: Operation = error.args[0]
         raise _NoCost(f"no CPU cost of {operation.part} for each {operation.per}".rstrip()) from error
-
-
-def _time_ns(
-    cores: Mapping[str, float],
-    demands: path.Demands | None,
-    idle_ns: float,
-    depth: int,
-    block_bytes: int,
-    packet_works: Sequence[float] = (),
-    waits: float = WAITS,
-    whole: float = 0.0,
-) -> tuple[float, Limit]:
-    """The time per I/O, and what limits. ``packet_works`` is what protections have of each core's work,
-    ``waits`` how far I/Os wait for one another, and ``whole`` which part of the work is of a whole I/O:
-    before its first packet or after the last."""
-    busiest = {Limit.CPU: max(cores.values())}
-    moving, delay_ns = [(1 - whole) * each for each in cores.values()], 0.0
-    if demands is not None:
-        busiest[Limit.LINK] = demands.busy_ns
-        moving.append(demands.busy_ns)
-        delay_ns = max(0.0, demands.alone_ns - demands.busy_ns) + idle_ns
-    piece_bytes = SEALED_PIECE_BYTES if demands is not None and demands.sealed else PIECE_BYTES
-    pieces = max(1.0, block_bytes / piece_bytes)
-    still_ns, fullest_ns = whole * sum(cores.values()), max(busiest.values())
-    alone_ns = first_ns = queueing.overlapped_ns(delay_ns + still_ns, moving, pieces)
-    if demands is not None and demands.sealed and block_bytes <= piece_bytes:
-        # What is protected is cut up before: a packet is encrypted while the one before it is on its way.
-        stages = [*packet_works, demands.busy_ns]
-        packets = max(1, *(sealed.packets for sealed in demands.sealed))
-        alone_ns -= sum(stages) - queueing.overlapped_ns(0.0, stages, packets)
-    if depth == 1:
-        busiest[Limit.LATENCY] = delay_ns
-        return alone_ns, max(busiest, key=busiest.__getitem__)
-    busiest[Limit.LATENCY] = alone_ns / depth
-    busiest[Limit.WINDOW] = demands.window_each_ns if demands is not None else 0.0
-    then = max(busiest, key=busiest.__getitem__)
-    batch_ns = first_ns + (depth - 1) * fullest_ns
-    most_ns = max(busiest[then], batch_ns / depth)
-    return busiest[then] + waits * (most_ns - busiest[then]), then
+    more_ns = max(0.0, min(most.ns, demands.busy_ns) - found.ns)
+    return found._replace(ns=found.ns + more_ns, sealing_ns=found.sealing_ns + more_ns)
 
 
 def _us(ns: float) -> str:

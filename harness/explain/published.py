@@ -15,11 +15,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from harness.analysis import theory
+from harness.analysis import stations, theory
 from harness.analysis.limit import Limit
 from harness.analysis.theory import IoDirection
 from harness.analysis.wire.iscsi import WINDOW_BYTES, IscsiDialogue
-from harness.explain import path
 from harness.explain.verdict import Confidence
 from harness.model import LINK_LOCAL, Column, IpsecMode, LinkProfile
 from harness.model.units import parse_size
@@ -113,7 +112,7 @@ def _cell(
     added_ns = time_ns - block_bytes / base * 1e3
     framing_ns = None
     if column.protection and column.link in links:
-        asked = path.demands(links[column.link], DEAREST, USUAL, direction, block_bytes)
+        asked = stations.demands(links[column.link], DEAREST, USUAL, direction, block_bytes)
         framing_ns = asked.framing_ns
     ratio, factor = row[place] / base, noise[column.link]
     limit, words = _limit(column, ratio, factor, time_ns, added_ns, framing_ns)

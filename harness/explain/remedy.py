@@ -13,7 +13,7 @@ import msgspec
 
 from harness.analysis.limit import Limit
 from harness.analysis.queueing import mean_value_ns
-from harness.explain.path import Demands
+from harness.analysis.stations import Demands
 from harness.explain.waterfall import Sample, parts
 from harness.model import ChangeKind, ChangeStep
 

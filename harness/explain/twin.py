@@ -14,8 +14,7 @@ import msgspec
 
 from harness import __version__
 from harness.analysis.interval import Interval
-from harness.explain.evidence import Evidence, collect
-from harness.explain.path import measured_link
+from harness.explain.evidence import Evidence, collect, measured_link
 from harness.model import (
     LINK_LOCAL,
     Backing,

@@ -17,8 +17,8 @@ from random import Random
 import msgspec
 
 from harness.analysis.interval import Interval, exact
+from harness.analysis.stations import Demands
 from harness.explain.evidence import Baselines, Evidence
-from harness.explain.path import Demands
 
 MODEL = 0.02
 """How far the closed form is trusted: virtual time agrees with it within 0.75 % (docs/theory.md)."""

@@ -22,8 +22,7 @@ from harness.analysis import disturbance, stats
 from harness.analysis.cpu_costs import CpuCost, CpuCosts, Per
 from harness.analysis.schedule import throughput_bytes_s
 from harness.explain import demand, predicted
-from harness.explain.evidence import collect
-from harness.explain.path import measured_link
+from harness.explain.evidence import collect, measured_link
 from harness.explain.predicted import PREDICTED, Ends, NetworkPath, Predicted, predict
 from harness.model import Column, Job, LinkProfile, Plan
 from harness.model.errors import UsageError

@@ -30,6 +30,7 @@ import msgspec
 
 from harness.analysis import theory, wire
 from harness.analysis.limit import Limit
+from harness.analysis.queueing import mean_value_ns
 from harness.analysis.theory import Burst, Dialogue, Framing, IoDirection, Wire
 from harness.analysis.wire.iscsi import WINDOW_BYTES, cut
 from harness.model import ENDS, Duplex, End, LinkProfile
@@ -477,10 +478,11 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 class Each(msgspec.Struct, frozen=True, kw_only=True):
     """The time between two completions, what limits, and the parts of the time that one I/O is in flight, in
-    ns: ``queue`` is its wait for stations that others keep busy."""
+    ns: ``queue`` is its wait for stations that others keep busy. ``utilization`` is that of what limits."""
 
     ns: float
     limited_by: Limit
+    utilization: float
     parts: dict[str, float]
 
 
@@ -499,9 +501,15 @@ def each(cells: Sequence[Cell], depth: int, waits: float) -> Each:
     limit = max(bounds, key=bounds.__getitem__)
     least_ns = max(*bounds.values(), alone_ns / depth)
     batch_ns = (max(alone_ns, full_ns) + (depth - 1) * full_ns) / depth
-    each_ns = least_ns + waits * max(0.0, batch_ns - least_ns)
+    most_ns = min(batch_ns, mean_value_ns(alone_ns, [*servers.values()], depth))
+    each_ns = least_ns + waits * max(0.0, most_ns - least_ns)
     queue_ns = depth * each_ns - alone_ns
-    return Each(ns=each_ns, limited_by=limit, parts={**parts, "queue": max(0.0, queue_ns)})
+    return Each(
+        ns=each_ns,
+        limited_by=limit,
+        utilization=bounds[limit] / each_ns,
+        parts={**parts, "queue": max(0.0, queue_ns)},
+    )
 
 
 _WAITED = ("round_trip", "window", "idle", "lost_packets", "transport")

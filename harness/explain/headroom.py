@@ -15,8 +15,13 @@ from harness.analysis.limit import Limit
 from harness.analysis.stats import MARGIN
 from harness.explain.evidence import Evidence
 from harness.explain.limits import RULES
-from harness.explain.remedy import QUEUED, WORK
+from harness.explain.remedy import WORK
 from harness.model import ChangeKind
+
+
+QUEUED = 0.7
+"""To queue I/Os takes fio two system calls for each, and one without a queue. Of memory that is the most, so
+it takes this part longer."""
 
 
 class Headroom(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +55,7 @@ def of(evidence: Evidence, limit: Limit) -> Headroom | None:
         return made
     is_alone = evidence.depth == 1
     least, most = zip(*(WORK[kind, is_alone] for kind in (ChangeKind.DEPTH, ChangeKind.RATE)), strict=True)
-    # Whoever queues I/Os to memory works longer for each (``remedy``).
+    # Whoever queues I/Os to memory works longer for each.
     queued_ns = (
         QUEUED * evidence.device_ns.mid if is_alone and evidence.is_memory and evidence.device_ns else 0
     )

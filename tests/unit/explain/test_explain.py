@@ -432,7 +432,7 @@ def test_json_has_what_was_promised() -> None:
     assert names <= gcm.keys() and gcm["change"] is None
     change = wired["change"]
     assert wired["mb_s"] < change["least_mb_s"] <= change["mb_s"] <= change["most_mb_s"]
-    assert (change["step"], change["then"]) == ({"kind": "rate", "value": 2}, "latency")
+    assert (change["step"], change["then"]) == ({"kind": "rate", "value": 2}, "link")
     # The two bounds of a link have one name each.
     assert local["goodput_mb_s"] is local["one_at_a_time_mb_s"] is None
     assert wired["goodput_mb_s"] == pytest.approx(117.69, abs=0.01)

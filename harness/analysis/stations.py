@@ -492,22 +492,22 @@ def each(cells: Sequence[Cell], depth: int, waits: float) -> Each:
     alone = [_alone(cell) for cell in cells]
     parts = _mixed((cell.share, parts) for cell, parts in zip(cells, alone, strict=True))
     alone_ns = sum(parts.values())
-    servers = _servers(cells)
-    full_ns = max(servers.values(), default=0.0)
-    window_ns = sum(cell.share * cell.path.window_each_ns for cell in cells if cell.path is not None)
-    bounds = {**servers, Limit.WINDOW: window_ns, Limit.LATENCY: max(alone_ns, full_ns) / depth}
+    found = bounds(cells)
+    servers = [ns for limit, ns in found.items() if limit is not Limit.WINDOW]
+    full_ns = max(servers)
+    least_ns = max(alone_ns / depth, *found.values())
+    found[Limit.LATENCY] = alone_ns / depth
     if depth == 1:
-        bounds[Limit.LATENCY] = sum(parts.get(name, 0.0) for name in _WAITED)
-    limit = max(bounds, key=bounds.__getitem__)
-    least_ns = max(*bounds.values(), alone_ns / depth)
+        found[Limit.LATENCY] = sum(parts.get(name, 0.0) for name in _WAITED)
+    limit = max(found, key=found.__getitem__)
     batch_ns = (max(alone_ns, full_ns) + (depth - 1) * full_ns) / depth
-    most_ns = min(batch_ns, mean_value_ns(alone_ns, [*servers.values()], depth))
+    most_ns = min(batch_ns, mean_value_ns(alone_ns, servers, depth))
     each_ns = least_ns + waits * max(0.0, most_ns - least_ns)
     queue_ns = depth * each_ns - alone_ns
     return Each(
         ns=each_ns,
         limited_by=limit,
-        utilization=bounds[limit] / each_ns,
+        utilization=found[limit] / each_ns,
         parts={**parts, "queue": max(0.0, queue_ns)},
     )
 
@@ -516,9 +516,9 @@ _WAITED = ("round_trip", "window", "idle", "lost_packets", "transport")
 """What nothing works meanwhile."""
 
 
-def _servers(cells: Sequence[Cell]) -> dict[Limit, float]:
-    """How long an I/O occupies each kind of station that limits: the busiest core, the busiest direction, and
-    the device."""
+def bounds(cells: Sequence[Cell]) -> dict[Limit, float]:
+    """The least time per I/O at any depth: how long one occupies the busiest core, the busiest direction of
+    the link and the device, and how long TCP's window takes to let its bytes go."""
     cores, ways = dict[str, float](), dict[str, float]()
     for cell in cells:
         for end in {*cell.work, *cell.whole}:
@@ -532,6 +532,7 @@ def _servers(cells: Sequence[Cell]) -> dict[Limit, float]:
         Limit.CPU: max(cores.values(), default=0.0),
         Limit.LINK: max(ways.values(), default=0.0),
         Limit.DEVICE: sum(cell.share * cell.device_ns for cell in cells),
+        Limit.WINDOW: sum(cell.share * cell.path.window_each_ns for cell in cells if cell.path is not None),
     }
 
 

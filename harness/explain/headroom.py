@@ -18,7 +18,6 @@ from harness.explain.limits import RULES
 from harness.explain.remedy import WORK
 from harness.model import ChangeKind
 
-
 QUEUED = 0.7
 """To queue I/Os takes fio two system calls for each, and one without a queue. Of memory that is the most, so
 it takes this part longer."""

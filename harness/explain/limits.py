@@ -41,16 +41,14 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that may limit.
 
     ``words`` is how people call it. ``parts`` are those of the waterfall that are its time (``of_part``).
-    ``bound`` is the resource whose least time per I/O it is at depths above 1 (``BOUNDS``). ``is_of_link``:
-    it is time that the emulated link takes. ``is_sure``: its evidence was measured for it, and is no single
-    profile's figure or difference; where it is not, ``unsure`` says what was not measured.
-    ``detail`` is what exactly limits, for the brackets behind the verdict; ``change`` what would help, if it
-    can be made and forecast, and ``advice`` what may help, where that cannot be.
+    ``is_of_link``: it is time that the emulated link takes. ``is_sure``: its evidence was measured for it,
+    and is no single profile's figure or difference; where it is not, ``unsure`` says what was not measured.
+    ``detail`` is what exactly limits, for the brackets behind the verdict; ``change`` what would help, if
+    it can be made and forecast, and ``advice`` what may help, where that cannot be.
     """
 
     words: Callable[[Evidence], str]
     parts: tuple[str, ...]
-    bound: str = ""
     is_of_link: bool = False
     is_sure: Callable[[Evidence], bool] = lambda evidence: evidence.rtt_ns is not None
     unsure: str = "no round trip was measured"
@@ -166,7 +164,6 @@ RULES = {
         words=_device,
         detail=lambda evidence: evidence.reread.words if evidence.reread is not None else "",
         parts=("device",),
-        bound="device",
         is_sure=lambda _: True,
         change=_faster_device,
     ),
@@ -181,7 +178,6 @@ RULES = {
     Limit.LINK: Rule(
         words=lambda _: "the link's rate",
         parts=("link",),
-        bound="link",
         is_of_link=True,
         detail=_rate,
         change=_faster_link,
@@ -196,7 +192,6 @@ RULES = {
     Limit.WINDOW: Rule(
         words=lambda _: "TCP's window",
         parts=("window",),
-        bound="window",
         is_of_link=True,
         detail=_window,
     ),
@@ -244,22 +239,10 @@ RULES = {
     Limit.UNKNOWN: Rule(words=lambda _: "something unexplained", parts=("rest",)),
 }
 
-BOUNDS = {RULES[limit].bound: limit for limit in Limit if RULES[limit].bound}
-"""Of each resource the limit that it belongs to."""
-
 TELLS_APART = (
     "read the target's counters or log in there (--target) to separate its disk from its processor; the "
     "same blocks in sequence and at random, one at a time, may do so too"
 )
-
-
-def bounds(sample: Sample) -> dict[str, float]:
-    """The least time per I/O that each resource allows at depths above 1, as far as it is known."""
-    found = {} if sample.device_ns is None else {"device": sample.device_ns}
-    if sample.path is not None:
-        found |= {"link": sample.path.busy_ns, "window": sample.path.window_each_ns}
-    # Without a window there is no bound by it.
-    return {name: bound_ns for name, bound_ns in found.items() if bound_ns or name != "window"}
 
 
 _OWNERS = {name: limit for limit in Limit for name in RULES[limit].parts}

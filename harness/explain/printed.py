@@ -79,7 +79,7 @@ class PrintedVerdict(TypedDict):
     time_ns: PrintedTime | None
     whole_ns: int | None
     waterfall_ns: dict[str, int]
-    bounds_ns: dict[str, int]
+    bounds_ns: dict[Limit, int]
     change: PrintedChange | None
     headroom: Headroom | None
     implementation_ns: Interval | None

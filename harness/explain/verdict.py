@@ -16,6 +16,7 @@ from random import Random
 
 import msgspec
 
+from harness.analysis import stations
 from harness.analysis.interval import exact
 from harness.analysis.limit import Limit
 from harness.explain import headroom, limits, remedy, waterfall
@@ -79,7 +80,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     unsure: str = ""
     whole_ns: int | None = None
     waterfall_ns: dict[str, int] = {}
-    bounds_ns: dict[str, int] = {}
+    bounds_ns: dict[Limit, int] = {}
     change: Change | None = None
     headroom: Headroom | None = None
 
@@ -88,10 +89,6 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the lab limits, not the emulated link: the figure says nothing about
         such a link or its protection."""
         return self.limited_by is Limit.LAB
-
-
-LATENCY_BOUND = "latency of one I/O"
-CORE = "core"
 
 
 def judge(evidence: Evidence) -> Verdict:
@@ -119,7 +116,7 @@ def judge(evidence: Evidence) -> Verdict:
         reason = _unexplained(evidence, guess, bounds, said, either)
     elif guess.is_alone:
         reason = f"{share:.0%} of the time of one I/O"
-    elif tightest == LATENCY_BOUND:
+    elif tightest is Limit.LATENCY:
         reason = f"{guess.depth} I/Os in flight are too few to hide it"
     else:
         reason = f"busy for {share:.0%} of the time"
@@ -135,7 +132,7 @@ def judge(evidence: Evidence) -> Verdict:
         holds=holds,
         detail=RULES[named].detail(evidence),
         whole_ns=round(guess.whole_ns),
-        waterfall_ns=waterfall.in_ns(guess, saturated=tightest not in (None, LATENCY_BOUND)),
+        waterfall_ns=waterfall.in_ns(guess, saturated=tightest not in (None, Limit.LATENCY)),
         bounds_ns={name: round(bound) for name, bound in bounds.items()},
         change=_change(guess, draws, named),
         headroom=headroom.of(evidence, named),
@@ -237,13 +234,13 @@ def _limit(sample: Sample) -> tuple[Limit, float]:
     if first is None:
         return Limit.UNKNOWN, 0.0
     share = min(1.0, bounds[first] / sample.time_ns)
-    if first == LATENCY_BOUND:
+    if first is Limit.LATENCY:
         known = {name: part for name, part in parts.items() if name != "rest"}
         return _largest(known, sum(known.values()), sample)[0], share
-    if first == CORE:
+    if first is Limit.CPU:
         secret = sample.crypto_ns or 0.0
-        return limits.of_part("crypto" if secret > bounds[CORE] - secret else "cpu", sample), share
-    return limits.of_part("device", sample) if first == "device" else limits.BOUNDS[first], share
+        return limits.of_part("crypto" if secret > bounds[first] - secret else "cpu", sample), share
+    return limits.of_part("device", sample) if first is Limit.DEVICE else first, share
 
 
 def _largest(parts: Mapping[str, float], whole_ns: float, sample: Sample) -> tuple[Limit, float]:
@@ -264,24 +261,26 @@ def _may_overlap(evidence: Evidence) -> bool:
     return evidence.is_one_end and not (evidence.is_random and evidence.direction == "read")
 
 
-def _bounds(sample: Sample) -> dict[str, float]:
+def _bounds(sample: Sample) -> dict[Limit, float]:
     """The least time per I/O that each resource allows, as far as known; none of one I/O alone."""
     if sample.is_alone:
         return {}
-    bounds = limits.bounds(sample)
-    if sample.core_ns is not None:
-        bounds[CORE] = sample.core_ns
-    elif max(sample.above_plain_ns or 0.0, sample.implementation_ns or 0.0) > sample.time_ns / 2:
+    core_ns = sample.core_ns
+    if core_ns is None and max(sample.above_plain_ns or 0.0, sample.implementation_ns or 0.0) > (
+        sample.time_ns / 2
+    ):
         # What IPsec adds beyond its bytes is processor work, and so is what the twin does not take. If that
         # is most of the cell, the processors are full.
-        bounds[CORE] = sample.time_ns
+        core_ns = sample.time_ns
+    cell = stations.Cell(path=sample.path, whole={"core": core_ns or 0.0}, device_ns=sample.device_ns or 0.0)
+    bounds = {limit: ns for limit, ns in stations.bounds([cell]).items() if ns}
     if sample.depth > 1 and sample.path is not None and sample.device_alone_ns is not None:
         known = (part for name, part in waterfall.parts(sample).items() if name != "rest")
-        bounds[LATENCY_BOUND] = sum(known) / sample.depth
+        bounds[Limit.LATENCY] = sum(known) / sample.depth
     return bounds
 
 
-def _tightest(sample: Sample, bounds: Mapping[str, float]) -> str | None:
+def _tightest(sample: Sample, bounds: Mapping[Limit, float]) -> Limit | None:
     """The bound that limits; None if none comes near what was measured, or one is above it."""
     if not bounds:
         return None
@@ -292,7 +291,7 @@ def _tightest(sample: Sample, bounds: Mapping[str, float]) -> str | None:
 def _unexplained(
     evidence: Evidence,
     guess: Sample,
-    bounds: Mapping[str, float],
+    bounds: Mapping[Limit, float],
     said: Sequence[tuple[Limit, float]],
     either: Mapping[Limit, tuple[float, float]],
 ) -> str:

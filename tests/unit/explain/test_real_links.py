@@ -75,7 +75,7 @@ def test_what_one_stream_reached_is_no_rate_of_a_link_no_limit_and_nothing_to_do
         assert evidence.stream_mb_s == pytest.approx(12.1)
         assert verdict.limited_by is not Limit.LINK and verdict.change is None, mb_s
         assert verdict.confidence is not Confidence.HIGH, "the link's part is not known"
-        assert "link" not in verdict.bounds_ns or not verdict.bounds_ns["link"]
+        assert Limit.LINK not in verdict.bounds_ns
         known = (
             "no interface reports the link's rate; one TCP stream reached 12.1 MB/s to the initiator and 12.3"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -43,6 +43,30 @@ class Interval(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(
             self, low=factor * self.low, mid=factor * self.mid, high=factor * self.high
         )
+
+    def by(self, other: Interval) -> Interval:
+        """The bounds of the product of two that are not negative."""
+        return Interval(self.low * other.low, self.mid * other.mid, self.high * other.high)
+
+    def plus(self, other: Interval) -> Interval:
+        """The bounds of the sum."""
+        return Interval(self.low + other.low, self.mid + other.mid, self.high + other.high)
+
+    def most(self, other: Interval) -> Interval:
+        """The bounds of the larger one."""
+        return Interval(max(self.low, other.low), max(self.mid, other.mid), max(self.high, other.high))
+
+    def over(self, other: Interval) -> Interval:
+        """The bounds of the quotient of two that are not negative; infinite where ``other`` may be 0."""
+        return self.by(other.falling(lambda value: 1 / value if value else math.inf))
+
+    def rising(self, of: Callable[[float], float]) -> Interval:
+        """The bounds of a function that rises."""
+        return Interval(of(self.low), of(self.mid), of(self.high))
+
+    def falling(self, of: Callable[[float], float]) -> Interval:
+        """The bounds of a function that falls."""
+        return Interval(of(self.high), of(self.mid), of(self.low))
 
 
 def exact(value: float) -> Interval:

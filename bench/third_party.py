@@ -1,7 +1,7 @@
 """How often `harness explain --figures` says of published figures what their authors found.
 
-    python bench/oracle.py            # the table; exits 1 if a verdict has changed, or a goal is missed
-    python bench/oracle.py --write    # fix the verdicts anew
+    python bench/third_party.py            # the table; exits 1 if a verdict has changed, or a goal is missed
+    python bench/third_party.py --write    # fix the verdicts anew
 
 `profiles/references/public/` has a file of figures for each set, made from what was reported alone. The
 verdicts were fixed in `verdicts.toml` before `explanations.toml`, with what the authors found, was written
@@ -87,7 +87,9 @@ def rows() -> Iterator[tuple[str, Judged, str, str]]:
 
 def write() -> None:
     """Fix the verdicts."""
-    lines = ["# The verdict on each figure, and its confidence: fixed by `python bench/oracle.py --write`."]
+    lines = [
+        "# The verdict on each figure, and its confidence: fixed by `python bench/third_party.py --write`."
+    ]
     for name, found in sets():
         lines += ["", f"[{name}]"]
         lines += [f"{json.dumps(e.title)} = {json.dumps([in_short(e), str(e.confidence)])}" for e in found]

@@ -2,11 +2,14 @@
 unit.
 
 All keys may be missing. A file has one figure, or several as ``[[figure]]``, which share the keys above.
+What people write of a number is an interval: its printed digits, a range, "about" or "under". A value or a
+key of which nothing is understood is kept as ``unused`` with the reason; what is misspelt, ambiguous or no
+such quantity is refused.
 """
 
 from __future__ import annotations
 
-import math
+import difflib
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,30 +17,58 @@ from typing import Any
 
 import msgspec
 
+from harness.analysis.interval import Interval
 from harness.model.errors import UsageError
-from harness.model.units import closest, parse_duration_s, parse_rate_bit_s, parse_size, shown
+from harness.model.units import closest, parse_rate_bit_s, shown
 from harness.parse.files import TomlFile, read_text
+from harness.parse.quantities import (
+    CORE,
+    IOPS,
+    PER,
+    POWERS,
+    PPS,
+    Unused,
+    count,
+    duration,
+    latency,
+    mtu,
+    not_understood,
+    number,
+    one_line,
+    part,
+    size,
+    sizes,
+)
 
 KIND = "figures"
+IOS, PACKETS, PARTS = "I/Os", "packets", "parts"
+
+
+_WORDS = "(?:[Kk]ilo|[Mm]ega|[Gg]iga|[Tt]era)"
+_BYTES_OR_BITS = re.compile(rf"([kKMGTmgt]?|{_WORDS})(i?)\s?((?:[bB]it|[bB]yte)s?|[bB])({PER})")
+_PART = re.compile(r"(.*[0-9]\s*%?)\s*of (?:the )?([^\s].*)", re.IGNORECASE)
 
 
 class Amount(msgspec.Struct, frozen=True):
-    """A throughput: bytes per second of data, or with ``is_io`` I/Os per second. ``step`` is one step of the
-    last digit that was printed."""
+    """A throughput: bytes of data per second, or in another ``unit``: I/Os or packets per second, or parts of
+    something else: the ``link``, another figure's key (``unprotected``) or its title."""
 
-    value: float
-    step: float = 0.0
-    is_io: bool = False
+    value: Interval
+    unit: str = ""
+    part_of: str = ""
 
 
 class ReportedLink(msgspec.Struct, frozen=True):
-    """``rate_bit_s`` is None where the words have none; ``is_radio``: both directions share the air, and the
-    rate is the radio's; ``is_memory``: it is none, but a path within one machine."""
+    """``rate_bit_s``, as negotiated if reported, is None where the words have none. A bond has at least
+    so many ``members``, and one connection has one. ``is_radio`` and ``is_half`` (duplex): both directions
+    share it, and the rate is the radio's; ``is_memory``: it is none, but a path within one machine."""
 
     words: str
     rate_bit_s: float | None = None
     is_radio: bool = False
     is_memory: bool = False
+    is_half: bool = False
+    members: int = 1
 
 
 class Reported(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +78,7 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
     at the end that sends or asks, and at the ``target``, which receives or serves. Other figures of the same
     machines: ``unprotected``, ``local`` (the disk by itself), ``network`` (TCP by itself), ``in_parallel``
     (streams, tunnels or requests at once, in sum) and ``cipher`` (the algorithm on one core, no packets).
+    ``latency`` is the mean of an I/O; of a percentile, all that the mean can be.
     """
 
     title: str = ""
@@ -68,177 +100,124 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
     network: Amount | None = None
     in_parallel: Amount | None = None
     cipher: Amount | None = None
-    round_trip: float | None = None
-    latency: float | None = None
-    window: int | None = None
+    round_trip: Interval | None = None
+    latency: Interval | None = None
+    window: Interval | None = None
     block: int | None = None
+    packet: int | None = None
     depth: int | None = None
     jobs: int | None = None
     streams: int | None = None
     cores: int | None = None
-    busiest_core: float | None = None
-    target_busiest_core: float | None = None
-    processor: float | None = None
-    target_processor: float | None = None
-    loss: float | None = None
-
-
-_NUMBER = re.compile(r"(?:~|≈|about |ca\.? )?\s*([0-9][0-9.,]*(?:e[-+]?[0-9]+)?)\s*(.*)", re.IGNORECASE)
-_RANGE = re.compile(r"(?:~|≈|about )?\s*([0-9.]+)\s*(?:-|\u2013|to)\s*([0-9.]+)\s*([^0-9].*)")
-_PER = r"(?:ps|/s(?:ec(?:ond)?)?|\s*per\s*second)?"
-_BYTES_OR_BITS = re.compile(rf"([kKMGTmgt]?)(i?)((?:[bB]it|[bB]yte)s?|[bB])({_PER})")
-_IOPS = re.compile(r"([kKM]?)\s*(?:iops|ios?/s(?:ec)?|io/s)", re.IGNORECASE)
-_POWERS = " kmgt"
-_SIZE = re.compile(r"(?:\bqd\s*)?([0-9][0-9.]*)\s*([kmgt]?)(?:i?b(?:ytes?)?)?", re.IGNORECASE)
-_SMALLEST, _LARGEST = 1e-18, 1e18
-
-
-def _wrong(what: str, expected: str, found: str, hint: str) -> UsageError:
-    return UsageError(f"{what}: expected {expected}, found {shown(found)}", hint=hint)
-
-
-def number(text: str, what: str) -> tuple[float, float, str]:
-    """The number that ``text`` begins with, one step of its last digit, and what follows. UsageError for any
-    that is not above 0 and finite, or that is so near to either that no quotient is a number."""
-    if between := _RANGE.fullmatch(text.strip()):
-        # The middle, as uncertain as the range is wide.
-        (low, *_), (high, *_) = number(between[1], what), number(between[2], what)
-        return (low + high) / 2, abs(high - low), between[3]
-    found = _NUMBER.fullmatch(text.strip())
-    digits = found[1].rstrip(".,") if found else ""
-    if found and _IOPS.fullmatch(found[2].strip()):
-        digits = digits.replace(",", "")  # no I/O is done by parts
-    if re.fullmatch(r"[0-9]{1,3},[0-9]{3}", digits):
-        raise UsageError(
-            f"{what}: {shown(text)} could mean {digits.replace(',', '')} or {digits.replace(',', '.')}",
-            hint="write a decimal point, or leave the comma out",
-        )
-    digits = digits.replace(",", ".")
-    try:
-        value = float(digits)
-    except ValueError:
-        value = math.nan
-    if found is None or not _SMALLEST <= value <= _LARGEST:
-        hint = 'try "1.8 Gbit/s", "110 MB/s", "0.2 ms" or "95 %"'
-        raise _wrong(what, "a number above 0 with its unit", text, hint)
-    mantissa, _, exponent = digits.lower().partition("e")
-    decimals = len(mantissa.partition(".")[2])
-    return value, 10.0 ** (int(exponent or 0) - decimals), found[2].strip()
+    busiest_core: Interval | None = None
+    target_busiest_core: Interval | None = None
+    processor: Interval | None = None
+    target_processor: Interval | None = None
+    loss: Interval | None = None
+    unused: tuple[str, ...] = ()
 
 
 def amount(value: object, what: str) -> Amount:
-    """``1.8 Gbit/s``, ``110 MB/s``, ``105 MiB/s``, ``940 Mbps``, ``52k IOPS``."""
-    figure, step, unit = number(_text(value, what), what)
-    if found := _IOPS.fullmatch(unit):
-        factor = 1000.0 ** _POWERS.index(found[1].lower() or " ")
-        return Amount(figure * factor, step * factor, is_io=True)
+    """``1.8 Gbit/s``, ``110 MB/s``, ``940 Mbps``, ``52k IOPS``, ``1.2 Mpps``, ``70 % of clear``."""
+    text = one_line(value, what)
+    if found := _PART.fullmatch(text.strip()):
+        of = re.sub(r"[\s-]+", "_", found[2].strip().removesuffix(" figure").strip("'\"").lower())
+        key = "link" if of in {"line", "line_rate", "link_rate", "wire"} else ALSO.get(of, of)
+        known = key == "link" or READ.get(key) is amount
+        return Amount(part(found[1], what), PARTS, key if known else found[2].strip("'\""))
+    figure, unit = number(text, what, lambda unit: _bytes_or_ios(unit, text, what))
+    return Amount(figure, IOS if IOPS.fullmatch(unit) else PACKETS if PPS.fullmatch(unit) else "")
+
+
+def _bytes_or_ios(unit: str, text: str, what: str) -> float:
+    if found := IOPS.fullmatch(unit) or PPS.fullmatch(unit):
+        return float(1000.0 ** POWERS.index(found[1].lower() or " "))
     match = _BYTES_OR_BITS.fullmatch(unit)
     if match is None:
-        units = "a unit such as MB/s, MiB/s, Mbit/s, Gbit/s or IOPS"
-        raise _wrong(what, units, str(value), f'try "{figure:g} MB/s" or "{figure:g} Mbit/s"')
+        digits = text.removesuffix(unit).strip() or "1.8"
+        units = "a unit such as MB/s, MiB/s, Mbit/s, Gbit/s, IOPS or pps"
+        raise not_understood(what, units, text, f'try "{digits[:20]} MB/s" or "{digits[:20]} Mbit/s"')
     prefix, binary, of, per = match.groups()
     if of == "b" and prefix in {"k", "m", "g", "t"} and per != "ps":
         raise UsageError(
-            f"{what}: {shown(str(value))} could mean bits or bytes",
+            f"{what}: {shown(text)} could mean bits or bytes",
             hint=f"write {prefix.upper()}B/s for bytes, {prefix.upper()}bit/s for bits",
         )
-    factor = (1024.0 if binary else 1000.0) ** _POWERS.index(prefix.lower() or " ")
-    factor /= 1 if of == "B" or "yte" in of else 8
-    return Amount(figure * factor, step * factor)
+    factor = (1024.0 if binary else 1000.0) ** POWERS.index(prefix[:1].lower() or " ")
+    return float(factor / (1 if of == "B" or "yte" in of else 8))
 
 
-def part(value: object, what: str) -> float:
-    """``100 %``, 100 or ``1.0``: a part of one core, or of all. A number up to 1 is a part."""
-    if isinstance(value, str) and value.strip().lower() in {"idle", "full"}:
-        return 0.05 if value.strip().lower() == "idle" else 1.0
-    text = _text(value, what)
-    if re.fullmatch(r"0*\.?0*\s*%?", text.strip()):
-        return 0.0
-    figure, _, unit = number(text, what)
-    if not re.fullmatch(r"(%|percent)?( of (one|a|1) (core|cpu))?", unit) or figure > 100_000:
-        raise _wrong(what, "a percentage", text, 'try "95 %"')
-    return figure / 100 if unit or figure > 1 else figure
+_RATE = (
+    r"(?:([0-9]{1,3}) ?(?:[x*\u00d7] ?|(?=dual)))?(dual[- ]port\w* ?)?"
+    r"([0-9]+(?:\.[0-9]+)?)[ -]?(?:([GMT])(?-i:(i?B(?:ytes)?/s)?)|(base))"
+)
+"""Groups: how many, of two ports each, a number, its prefix, whether of bytes, and whether of BASE-T."""
 
 
-def duration(value: object, what: str) -> float:
-    """Seconds for ``0.2 ms``, ``150us``, ``1 s``."""
-    text = _text(value, what).replace("µ", "u").replace("μ", "u").replace("usec", "us").replace("msec", "ms")
-    figure, _, unit = number(text, what)
-    if unit == "ns":
-        return figure * 1e-9
-    if not unit:
-        raise _wrong(what, "a time with its unit", text, f'try "{figure:g} ms"')
-    return parse_duration_s(f"{figure:.12f}{unit}", what=what)
-
-
-def count(value: object, what: str) -> int:
-    """A whole number from 1, also as ``QD32``."""
-    ends = r"^\s*(qd|x)\s*|\s*(x|streams?|jobs?|cores?|threads?)\s*$"
-    text = re.sub(ends, "", _text(value, what), flags=re.IGNORECASE)
-    if not re.fullmatch(r"[0-9]{1,7}", text) or not int(text):
-        raise _wrong(what, "a whole number from 1", str(value), "try 1 or 32")
-    return int(text)
-
-
-def size(value: object, what: str) -> int:
-    """Bytes for ``4k``, ``128 KB``, ``64KiB``, ``1M``: K is 1024, as in fio."""
-    text = _text(value, what)
-    found = _SIZE.fullmatch(text.strip())
-    return parse_size(f"{found[1]}{found[2]}" if found else text, what=what)
+ETHERNET_BIT_S = {each * 1e9 for each in (0.01, 0.1, 1, 2.5, 5, 10, 25, 40, 50, 100, 200, 400, 800)}
+"""IEEE 802.3."""
 
 
 def link(value: object, what: str) -> ReportedLink:
-    """``10 Gbit/s``, ``2x25GbE``, ``1000BASE-T``, ``gigabit``, ``WiFi 866 Mbit/s``, or no rate at all."""
-    words = _text(value, what)
-    is_radio = re.search(r"wi-?fi|wlan|802\.11|radio|mobile|\blte", words, re.IGNORECASE) is not None
+    """``10 Gbit/s``, ``2x25GbE``, ``1000BASE-T``, ``gigabit``, ``WiFi 866 Mbit/s``, or no rate at all;
+    ``1 GbE (negotiated 100 Mbit/s, half duplex)``, ``2 x 1G bond``."""
+    words = one_line(value, what)
+
+    def has(pattern: str) -> bool:
+        return re.search(pattern, words, re.IGNORECASE) is not None
+
     plain = re.sub(r"802\.11\w*|wi-?fi ?[4-7]\w?|[345]g (?=mobile)", "", words, flags=re.IGNORECASE)
     if re.search(r"-\s*[0-9]+\s*[GM]|\bnan\b|\binf", plain, re.IGNORECASE):
-        raise _wrong(what, "the link's rate", words, "try 10 Gbit/s or 2x25GbE")
-    found = re.search(
-        r"(?:([0-9]{1,3}) ?[x*] ?)?([0-9]+(?:\.[0-9]+)?)[ -]?(?:([GMT])(?-i:(i?B(?:ytes)?/s)?)|(base))",
-        plain,
-        re.IGNORECASE,
-    )
-    if found:
-        times, digits, prefix, of_bytes, base = found.groups()
-        rate = parse_rate_bit_s(digits + ("M" if base else prefix), what=what)
-        return ReportedLink(words, float(rate * int(times or 1) * (8 if of_bytes else 1)), is_radio)
-    is_memory = re.search(
-        r"\bveth|loopback|localhost|namespace|netns|same (?:host|machine)", words, re.IGNORECASE
-    )
+        raise UsageError(
+            f"{what}: expected the link's rate, found {shown(words)}", hint="try 10 Gbit/s or 2x25GbE"
+        )
+    is_bond = has(r"\bbond|\blacp\b|\blag\b|link aggregat|aggregated|teamed")
+    found = None
+    for pattern in (
+        rf"(?:negotiat\w*|linked|link speed|speed:)[^0-9]{{0,12}}{_RATE}",
+        rf"{_RATE}\S* negotiated",
+        _RATE,
+    ):
+        found = found or re.search(pattern, plain, re.IGNORECASE)
     named = {"gigabit": 1e9, "gbe": 1e9, "fast ethernet": 1e8}
-    rate_bit_s = next((rate for name, rate in named.items() if name in plain.lower()), None)
-    return ReportedLink(words, rate_bit_s, is_radio, is_memory is not None)
-
-
-def _text(value: Any, what: str) -> str:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    # TOML's hexadecimal integers have no limit, and Python writes none of more than 4300 digits.
-    if not isinstance(value, str) and (not is_number or abs(value) > _LARGEST):
-        kind = "a number" if is_number else type(value).__name__
-        raise UsageError(f"{what}: expected a text or a number below 1e18, found {kind}", hint="use quotes")
-    text = str(value)
-    if len(text) > 2000 or not text.isprintable():
-        raise _wrong(what, "one line of visible characters", text, "shorten it")
-    return text
+    rate_bit_s, times = next((rate for name, rate in named.items() if name in plain.lower()), None), 1
+    if found:
+        times = int(found[1] or 1) * (2 if found[2] else 1)
+        rate = parse_rate_bit_s(found[3] + ("M" if found[6] else found[4]), what=what)
+        rate_bit_s = float(rate * times * (8 if found[5] else 1))
+    if is_bond and times == 1 and rate_bit_s in ETHERNET_BIT_S:
+        rate_bit_s *= 2  # that of each link, and there are two at least
+    return ReportedLink(
+        words,
+        rate_bit_s,
+        is_radio=has(r"wi-?fi|wlan|802\.11|radio|mobile|\blte"),
+        is_memory=rate_bit_s is None
+        and has(r"\bveth|loopback|localhost|namespace|netns|same (?:host|machine)"),
+        is_half=has(r"half[- ]?duplex|duplex:? half"),
+        members=max(2, times) if is_bond else 1,
+    )
 
 
 _READ: Mapping[Callable[[Any, str], Any], str] = {
-    _text: "title source machine note protection algorithm offload transport workload disk",
+    one_line: "title source machine note protection algorithm offload transport workload disk",
     amount: "throughput iops unprotected local network in_parallel cipher",
     count: "depth jobs streams cores",
     part: "busiest_core target_busiest_core processor target_processor loss",
-    duration: "round_trip latency",
-    size: "window block mtu",
+    duration: "round_trip",
+    latency: "latency",
+    size: "block packet",
+    sizes: "window",
+    mtu: "mtu",
     link: "link",
 }
 READ = {key: read for read, keys in _READ.items() for key in keys.split()}
 """By key: how to read its value."""
 
 _ALSO = {
-    "throughput": "speed rate bandwidth bw goodput result measured figure",
+    "throughput": "speed rate bandwidth bw goodput result measured figure pps",
     "round_trip": "rtt ping",
     "block": "bs block_size blocksize io_size",
+    "packet": "packet_size frame_size datagram packets_of",
     "depth": "iodepth qd queue_depth outstanding",
     "jobs": "numjobs threads",
     "streams": "connections sessions flows parallel tunnels",
@@ -258,6 +237,7 @@ _ALSO = {
     "machine": "hardware cpu_model",
     "loss": "packet_loss retransmits",
     "window": "tcp_window",
+    "link": "negotiated link_speed duplex",
 }
 ALSO = {name: key for key, names in _ALSO.items() for name in names.split()}
 """Other names that people give to keys."""
@@ -281,7 +261,10 @@ QUESTIONS = {
 }
 """What ``harness explain --ask`` asks, by key."""
 
-_UNITS = {"percent": "%", "bytes": ""} | {
+MISSPELT = 0.7
+"""From which likeness on a key is taken for another one misspelt (difflib)."""
+
+_UNITS = {"percent": "%", "bytes": "", "pps": "pps"} | {
     unit.lower().replace("/", "_"): unit
     for unit in ["Mbit/s", "Gbit/s", "MB/s", "MiB/s", "GB/s", "GiB/s", "ms", "us", "s"]
 }
@@ -289,7 +272,8 @@ _UNITS = {"percent": "%", "bytes": ""} | {
 
 
 def entry(key: str, value: object) -> tuple[str, Any]:
-    """A key's own name, and its value as read. UsageError if there is no such key, or the value is none."""
+    """A key's own name, and its value as read. UsageError if there is no such key, or the value is none;
+    Unused if nothing is understood of it."""
     name = re.sub(r"[\s-]+", "_", key.strip())
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     ends = re.fullmatch(rf"(?:(.+?)_)??({'|'.join(_UNITS)})", name.lower())
@@ -297,17 +281,23 @@ def entry(key: str, value: object) -> tuple[str, Any]:
         name, value = "throughput", f"{value} {name}"
     elif is_number and ends and name.lower() not in READ:
         name, value = ends[1] or "throughput", f"{value} {_UNITS[ends[2]]}"
-    elif name.lower() == "iops" and re.fullmatch(r"[0-9.,e+]+ ?k?", str(value)[:99]):
-        value = f"{value} IOPS"
-    name = ALSO.get(name.lower(), name.lower())
-    if name.endswith("processor") and re.search(r"of (one|a|1) (core|cpu)", str(value)[:99]):
+    elif name.lower() == "iops" and not re.search(r"[ip]ops|/s|per|of|%", str(value)[:99], re.IGNORECASE):
+        value = f"{value} IOPS" if re.search(r"[0-9]", str(value)[:99]) else value
+    name = name.lower()
+    if slow := re.fullmatch(r"(?:c?lat(?:ency)?_)?(p[0-9]{2}[0-9.]{0,4})(?:_c?lat(?:ency)?)?", name):
+        name, value = "latency", f"{value} {slow[1]}"
+    if name in {"negotiated", "link_speed", "duplex"}:
+        value = f"{value} duplex" if name == "duplex" else f"negotiated {value}"
+    name = ALSO.get(name, name)
+    if name.endswith("processor") and re.search(CORE, str(value)[:99]):
         name = name.replace("processor", "busiest_core")
     if name == "cipher" and re.match(r"\s*[a-z]", str(value)[:9], re.IGNORECASE):
         name = "algorithm"
     if name not in READ:
         near = closest(name, [*READ, *ALSO])
         hint = f"did you mean {ALSO.get(near, near)}?" if near else f"there are {', '.join(READ)}"
-        raise UsageError(f"there is no key {shown(key)}", hint=hint)
+        is_misspelt = difflib.SequenceMatcher(None, name, near or "").ratio() >= MISSPELT
+        raise (UsageError if is_misspelt else Unused)(f"there is no key {shown(key)}", hint=hint)
     return name, READ[name](value, key.strip())
 
 
@@ -320,19 +310,29 @@ def load(path: Path) -> tuple[Reported, ...]:
         raise file.refuse("figure", "expected tables", "write [[figure]] above each figure")
     if len(rows) > 1000:
         raise file.refuse("figure", f"expected at most 1000 figures, found {len(rows)}", "split the file")
-    shared = _entries(file, data)
-    return tuple(Reported(**{**shared, **_entries(file, row)}) for row in rows)
+    shared = _entries(file, data, {})
+    return tuple(Reported(**{**shared, **_entries(file, row, shared)}) for row in rows)
 
 
-def _entries(file: TomlFile, data: Mapping[str, object]) -> dict[str, Any]:
+def _entries(file: TomlFile, data: Mapping[str, object], shared: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in data.items():
         try:
             name, read = entry(key, value)
+        except Unused as error:
+            found["unused"] = (*found.get("unused", shared.get("unused", ())), error.message)
+            continue
         except UsageError as error:
             raise file.refuse(key, error.message, error.hint or "") from error
+        own = found.get(name)
         if name == "note":
             read = f"{found.pop(name, '')} {read}".strip()
+        elif name == "link" and key.lower() != "link" and (before := own or shared.get(name)):
+            read = link(f"{before.words}, {found.pop(name, read).words if not own else read.words}", key)
+            found.pop(name, None)
+        elif name == "latency" and own:
+            read = min(own, read, key=lambda each: each.high)  # the mean tells more than a percentile
+            found.pop(name)
         if name in found:
             raise file.refuse(key, f"{name} appears twice", "remove one")
         found[name] = read

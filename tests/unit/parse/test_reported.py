@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
+from harness.analysis.interval import Interval
 from harness.parse import reported
+from harness.parse.reported import Amount
 from tests.unit.parsing import known, listed, refused
 
 
@@ -25,9 +28,10 @@ def test_units_of_throughput_ios_and_links() -> None:
     ):
         for text in listed(texts):
             found = reported.amount(text, "throughput")
-            assert found.value == pytest.approx(bytes_s) and not found.is_io, text
-    assert reported.amount("52.5k IOPS", "iops") == reported.Amount(52500, 100, is_io=True)
-    assert reported.amount("1.8 Gbit/s", "x").step == pytest.approx(12.5e6)
+            assert found.value.mid == pytest.approx(bytes_s) and not found.unit, text
+    assert reported.amount("52.5k IOPS", "iops") == Amount(Interval(52450, 52500, 52550), reported.IOS)
+    told = reported.amount("1.8 Gbit/s", "x").value
+    assert told.high - told.low == pytest.approx(12.5e6)
     for links, rate_bit_s in (
         ("10G X520", 10e9),
         ("2x25GbE", 50e9),
@@ -39,6 +43,7 @@ def test_units_of_throughput_ios_and_links() -> None:
     ):
         for words in listed(links):
             link = reported.link(words, "link")
+            assert link.members == 1 and not link.is_half
             assert link.rate_bit_s == rate_bit_s, words
             assert link.is_radio == ("WiFi" in words or "mobile" in words), words
 
@@ -56,18 +61,93 @@ def test_keys_and_other_names_of_them() -> None:
         ("server_cpu", "97 % of a core", "target_busiest_core", 0.97),
         ("cpu", "idle", "processor", 0.05),
         ("bs", "128KB", "block", 131072),
-        ("gbit_s", 8, "throughput", reported.Amount(1e9, 1.25e8)),
-        ("MB/s", 110, "throughput", reported.Amount(110e6, 1e6)),
-        ("unprotected_mbit_s", 940.0, "unprotected", reported.Amount(117.5e6, 12.5e3)),
-        ("iops", "25,412", "iops", reported.Amount(25412, 1, is_io=True)),
+        ("gbit_s", 8, "throughput", 1e9),
+        ("MB/s", 110, "throughput", 110e6),
+        ("unprotected_mbit_s", 940.0, "unprotected", 117.5e6),
+        ("iops", "25,412", "iops", 25412.0),
         ("cipher", "aes-128-gcm", "algorithm", "aes-128-gcm"),
-        ("cipher", "1.1 GB/s", "cipher", reported.Amount(1.1e9, 1e8)),
-        ("figure", "5 MB/s", "throughput", reported.Amount(5e6, 1e6)),
-        ("iops", 50000, "iops", reported.Amount(50000, 1, is_io=True)),
+        ("cipher", "1.1 GB/s", "cipher", 1.1e9),
+        ("figure", "5 MB/s", "throughput", 5e6),
+        ("iops", 50000, "iops", 50000.0),
+        # What people have.
+        ("iops", "800K", "iops", 800e3),
+        ("iops", "~1.06M IOPS", "iops", 1.06e6),
+        ("iops", "21k-22k", "iops", 21500.0),
+        ("iops", "21k \u2013 22k IOPS", "iops", 21500.0),
+        ("throughput", "900 Mbit/s to 1.1 Gbit/s", "throughput", 125e6),
+        ("throughput", "2\u20135 Mbps", "throughput", 437.5e3),
+        ("throughput", "about 88 megabits per second", "throughput", 11e6),
+        ("throughput", "around 400 MBytes/sec", "throughput", 400e6),
+        ("throughput", "1.2 Mpps", "throughput", 1.2e6),
+        ("pps", "148,809 pps", "throughput", 148809.0),
+        ("cpu", "85.5% idle", "processor", 0.145),
+        ("cpu", "0 % idle", "processor", 1.0),
+        ("cpu", "70-80%", "processor", 0.75),
+        ("cpu", "95 % of one core", "busiest_core", 0.95),
+        ("latency", "under 400\u00b5s", "latency", 4e-4),
+        ("latency", "2 ms (p99)", "latency", 2e-3),
+        ("p99", "2 ms", "latency", 2e-3),
+        ("latency", "1.5 ms mean", "latency", 1.5e-3),
+        ("window", "~480 KB", "window", 480 * 1024.0),
+        ("streams", "8 parallel streams", "streams", 8),
+        ("streams", "-P 8", "streams", 8),
+        ("packet", "64", "packet", 64),
+        ("mtu", "9000", "mtu", 9000),
+        ("mtu", "jumbo frames", "mtu", 9000),
+        ("cpu", "idle 85 %", "processor", 0.15),
+        ("rtt", "<1 ms", "round_trip", 1e-3),
     ):
         found, got = reported.entry(key, value)
+        got = got.value if isinstance(got, Amount) else got
         assert found == name, key
-        assert got == (pytest.approx(read) if isinstance(read, float) else read), key
+        assert (got.mid if isinstance(got, Interval) else got) == pytest.approx(read), key
+
+
+def test_what_is_told_of_a_number_is_an_interval() -> None:
+    for text, low, high in (
+        ("100 MB/s", 99.5e6, 100.5e6),
+        ("about 100 MB/s", 95e6, 105e6),
+        ("90 to 110 MB/s", 90e6, 110e6),
+        ("up to 100 MB/s", 0.0, 100e6),
+    ):
+        found = reported.amount(text, "x").value
+        assert (found.low, found.high) == pytest.approx((low, high)), text
+    # What is not told of a mean: at least the slowest hundredth takes as long (Markov).
+    slow = reported.entry("p99", "2 ms")[1]
+    assert slow.low == pytest.approx(2e-5, rel=0.5) and math.isinf(slow.high)
+    sized = reported.entry("window", "64 KB")[1]
+    assert sized.low < 64000 < 65536 < sized.high
+
+
+def test_links_as_negotiated_and_bonds() -> None:
+    for words, rate_bit_s, is_half, members in (
+        ("1 GbE (negotiated 100 Mbit/s, half duplex)", 1e8, True, 1),
+        ("gigabit, 100 Mbit/s negotiated", 1e8, False, 1),
+        ("Speed: 100Mb/s Duplex: Half", 1e8, True, 1),
+        ("2 x 1G bond", 2e9, False, 2),
+        ("2 Gbps bond0", 2e9, False, 2),
+        ("4x10GbE LACP", 40e9, False, 4),
+        ("2 dual ported 50GbE", 200e9, False, 1),
+        ("dual-port 25G", 50e9, False, 1),
+        ("bond of 10G", 20e9, False, 2),
+        ("10G trunk", 10e9, False, 1),
+    ):
+        found = reported.link(words, "link")
+        assert (found.rate_bit_s, found.is_half, found.members) == (rate_bit_s, is_half, members), words
+    assert reported.entry("duplex", "half")[1].is_half
+    assert reported.entry("negotiated", "100 Mbit/s")[1].rate_bit_s == 1e8
+
+
+def test_parts_of_another_figure() -> None:
+    for text, of in (
+        ("70 % of clear", "unprotected"),
+        ("100 % of the link", "link"),
+        ("70% of line rate", "link"),
+        ("0.9 of the disk alone", "local"),
+        ("50 % of 'AES-GCM, one SA'", "AES-GCM, one SA"),
+    ):
+        found = reported.amount(text, "throughput")
+        assert (found.unit, found.part_of) == (reported.PARTS, of), text
 
 
 def test_what_is_no_figure_is_refused_in_a_sentence() -> None:
@@ -92,6 +172,7 @@ def test_what_is_no_figure_is_refused_in_a_sentence() -> None:
         ("link", ["-10G", float("nan")], "the link's rate"),
         ("link", ["0G"], "bits per second"),
         ("mtu", [2**70], "below 1e18"),
+        ("mtu", [1, 67, 70000], "68 to 65536 bytes (RFC 791)"),
     ):
         for value in values:
             assert words in str(refused(reported.entry, key, value)), key
@@ -108,12 +189,12 @@ def test_files_of_figures(tmp_path: Path) -> None:
     assert [(each.cores, known(each.link).rate_bit_s) for each in found] == [(8, 10e9), (8, 25e9)]
     # Words that decide nothing are kept together.
     (one,) = claim('kernel = "6.12"\nnic = "E810"\nfigure = "5 MB/s"\n')
-    assert one.note == "6.12 E810" and one.throughput == reported.Amount(5e6, 1e6)
+    assert one.note == "6.12 E810" and known(one.throughput).value.mid == 5e6
     for text, words in (
         ("figure = {a = 1}", "expected tables"),
-        ("figure = 3", "a unit such as"),
         ("figure = [1]", "expected tables"),
         ('speed = "1 MB/s"\nthroughput = "1 MB/s"', "twice"),
+        ("mtu = 1", "line 1, mtu"),
         ("speed = ", "valid TOML"),
         ("\0", "NUL"),
         ('lnik = "10G"', "line 1, lnik: there is no key"),
@@ -123,4 +204,16 @@ def test_files_of_figures(tmp_path: Path) -> None:
         assert words in str(refused(claim, text)), text
     assert "a folder" in str(refused(reported.load, tmp_path))
     # All that is asked is a key.
-    assert set(reported.QUESTIONS) < set(reported.READ) == set(reported.Reported.__struct_fields__)
+    fields = {*reported.Reported.__struct_fields__} - {"unused"}
+    assert {*reported.QUESTIONS} < {*reported.READ} == fields
+    # What nothing is understood of is kept, with the reason, and so is a key that is no other misspelt.
+    (one,) = claim('throughput = "fast"\nswitch = 1\nspeed = "5 parsec"\nlatency = "low"\ndepth = "many"\n')
+    assert one.throughput is None and len(one.unused) == 5 and "'fast'" in one.unused[0]
+    # A link's speed and duplex belong to it, and the mean is worth more than a percentile.
+    (one,) = claim(
+        'link = "1 GbE"\nnegotiated = "100 Mbit/s"\nduplex = "half"\np99 = "9 ms"\nlatency = "2 ms"'
+    )
+    link = known(one.link)
+    assert link.rate_bit_s == 1e8 and link.is_half and known(one.latency).mid == 2e-3
+    first, _ = claim('link = "1 GbE"\n[[figure]]\nduplex = "half"\n[[figure]]\nMB_s = 6\n')
+    assert known(first.link).rate_bit_s == 1e9 and known(first.link).is_half

@@ -232,18 +232,19 @@ def demands(
         legs=tuple(_legs(wire, within, acks_framed_s)),
         is_shared=shared,
     )
-    # What of the link's time is data, the transport's headers, and the protection's framing.
-    whole_s = max(framed_s, bare_s) or 1.0
+    # The link's part of the critical path is data, then the protection's framing, then headers.
     alone = critical_path(made, {})
-    trips_ns = alone.delay_ns
+    trips_ns, more_trips_ns = min(2 * delay_ns, alone.delay_ns), max(0.0, alone.delay_ns - 2 * delay_ns)
+    link_ns = min(1e9 * data_s, alone.link_ns)
+    framing_ns = min(max(0.0, 1e9 * (framed_s - bare_s)), alone.link_ns - link_ns)
     return msgspec.structs.replace(
         made,
-        round_trip_ns=min(2 * delay_ns, trips_ns),
+        round_trip_ns=trips_ns,
         window_ns=alone.window_ns,
-        link_ns=alone.link_ns * data_s / whole_s,
-        transport_ns=alone.link_ns * (bare_s - data_s) / whole_s + max(0.0, trips_ns - 2 * delay_ns),
-        more_trips_ns=max(0.0, trips_ns - 2 * delay_ns),
-        framing_ns=alone.link_ns * (whole_s - bare_s) / whole_s,
+        link_ns=link_ns,
+        transport_ns=alone.link_ns - link_ns - framing_ns + more_trips_ns,
+        more_trips_ns=more_trips_ns,
+        framing_ns=framing_ns,
     )
 
 

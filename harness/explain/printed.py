@@ -41,18 +41,20 @@ class PrintedVerdict(TypedDict):
     ``setting`` and ``column`` are as in records; ``origin`` is the part of the setting that readers must
     know. ``encrypted`` is null without protection, and for another program's tunnel. ``holds`` is the share
     of Monte Carlo draws from the evidence that agree. ``either`` are two candidate limits, each with the
-    share of the time that it explains. ``doubt`` is what makes the evidence doubtful. ``is_lab_limited``: the
-    lab limits, not the emulated link. ``share`` is the share of the time that the limit explains. ``depth``
-    is the number of I/Os in flight. ``mb_s`` is the rate, in 10^6 bytes per second. ``goodput_mb_s`` is the
-    most TCP payload that the link carries. ``stream_mb_s`` is the highest rate of one TCP stream over a real
-    link, in the cell's direction: a lower bound of the goodput. ``one_at_a_time_mb_s`` is the most that one
-    request at a time allows, at depth 1. ``time_ns`` is run time divided by the number of I/Os, ``whole_ns``
-    the time that one I/O is in flight. ``waterfall_ns`` are its parts. ``bounds_ns`` are each resource's
-    lower bound of the time per I/O, at depths above 1. ``headroom``: the load up to which the limit hides the
-    protection's cost; null if it does not. ``implementation_ns`` is the measured time minus the digital
-    twin's. ``ipsec_itself_ns`` is how much longer the twin takes with IPsec. ``cipher_ns`` is the time of the
-    stand-alone ciphers. ``missing`` says what is unknown, and how to find out. If ``is_disturbed``, other
-    programs spoiled all of its repeats, and ``at_least_mb_s`` is a lower bound of its rate without them.
+    share of the time that it explains. ``doubt`` is what makes the evidence doubtful. ``is_lab_limited``:
+    the lab limits, not the emulated link. ``share`` is the share of the time that the limit explains.
+    ``depth`` is the number of I/Os in flight. ``mb_s`` is the rate, in 10^6 bytes per second.
+    ``goodput_mb_s`` is the most TCP payload that the link carries. ``stream_mb_s`` is the highest rate of
+    one TCP stream over a real link, in the cell's direction: a lower bound of the goodput.
+    ``one_at_a_time_mb_s`` is the most that one request at a time allows, at depth 1. ``time_ns`` is run
+    time divided by the number of I/Os, ``whole_ns`` the time that one I/O is in flight. ``waterfall_ns``
+    are its parts, and ``overlapped_ns`` what each of them takes longer than it shows, because others go on
+    meanwhile. ``bounds_ns`` are each resource's lower bound of the time per I/O, at depths above 1.
+    ``headroom``: the load up to which the limit hides the protection's cost; null if it does not.
+    ``implementation_ns`` is the measured time minus the digital twin's. ``ipsec_itself_ns`` is how much
+    longer the twin takes with IPsec. ``cipher_ns`` is the time of the stand-alone ciphers. ``missing`` says
+    what is unknown, and how to find out. If ``is_disturbed``, other programs spoiled all of its repeats,
+    and ``at_least_mb_s`` is a lower bound of its rate without them.
     """
 
     workload: str
@@ -79,6 +81,7 @@ class PrintedVerdict(TypedDict):
     time_ns: PrintedTime | None
     whole_ns: int | None
     waterfall_ns: dict[str, int]
+    overlapped_ns: dict[str, int]
     bounds_ns: dict[Limit, int]
     change: PrintedChange | None
     headroom: Headroom | None

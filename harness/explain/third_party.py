@@ -1,4 +1,4 @@
-"""What limits a figure that somebody else measured, by what was reported the machine.
+"""What limits a figure that somebody else measured, by what was reported of the machine.
 
 Each resource of ``RESOURCES`` has a share, an interval of how full it may be: by the figure itself (the link:
 the data in full frames, with the protection's; a window: the data of a round trip; the disk: the same without

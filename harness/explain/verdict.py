@@ -65,7 +65,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     Without a verdict, ``either`` has the two limits of which it is one, if that is known, each with the part
     of the time that it explains: from the 5th to the 95th percentile of all draws. ``doubt`` is what makes
     the evidence doubtful, ``unsure`` in a few words why the confidence is not high. ``waterfall_ns`` adds up
-    to ``whole_ns``, the time that one I/O is in flight. ``bounds_ns`` are each resource's lower bound of the
+    to ``whole_ns``, the time that one I/O is in flight; ``overlapped_ns`` is how much longer a part takes
+    than that, because others go on meanwhile. ``bounds_ns`` are each resource's lower bound of the
     time per I/O, at depths above 1. ``headroom``: the limit hides what the protection costs.
     """
 
@@ -80,6 +81,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     unsure: str = ""
     whole_ns: int | None = None
     waterfall_ns: dict[str, int] = {}
+    overlapped_ns: dict[str, int] = {}
     bounds_ns: dict[Limit, int] = {}
     change: Change | None = None
     headroom: Headroom | None = None
@@ -133,6 +135,7 @@ def judge(evidence: Evidence) -> Verdict:
         detail=RULES[named].detail(evidence),
         whole_ns=round(guess.whole_ns),
         waterfall_ns=waterfall.in_ns(guess, saturated=tightest not in (None, Limit.LATENCY)),
+        overlapped_ns=waterfall.overlapped_ns(guess),
         bounds_ns={name: round(bound) for name, bound in bounds.items()},
         change=_change(guess, draws, named),
         headroom=headroom.of(evidence, named),

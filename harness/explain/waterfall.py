@@ -11,7 +11,7 @@ twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 
 import msgspec
@@ -194,11 +194,12 @@ def _step(evidence: Evidence, below: Baselines, time_ns: float, busy: float | No
 
 
 def parts(sample: Sample) -> dict[str, float]:
-    """The parts of ``reading.whole_ns``, in ns; unknown ones are left out.
+    """The parts of ``sample.whole_ns``, in ns; unknown ones are left out.
 
-    ``lost_packets`` and ``emulation`` are no more than the link, the device and crypto leave. ``cpu`` is the
-    processors' part besides crypto: at depth 1, no more than the others leave. ``rest`` is what nothing
-    explains. It is below zero if the others add up to more than was measured.
+    ``lost_packets`` and ``emulation`` are no more than the link, the device and crypto leave. ``cpu`` is
+    the processors' part besides crypto: at depth 1, no more than the others leave. ``rest`` is what nothing
+    explains. It is below zero if the others add up to more than was measured. What goes on at the same time
+    is a part once (``overlapped``).
     """
     found: dict[str, float] = {}
     if sample.device_alone_ns is not None:
@@ -206,6 +207,8 @@ def parts(sample: Sample) -> dict[str, float]:
     for name in OF_PATH if sample.path is not None else ():
         if (value := getattr(sample.path, f"{name}_ns")) > 0:
             found[name] = value
+    for name, ns in _meanwhile(sample, found).items():
+        found[name] -= ns
     if sample.crypto_ns:
         found["crypto"] = sample.crypto_ns
     left = sample.whole_ns - sum(found.values())
@@ -216,20 +219,57 @@ def parts(sample: Sample) -> dict[str, float]:
         # Before the processors' part: a core that is woken to send what netem held back counts as busy.
         found["emulation"] = min(sample.emulation_ns, max(0.0, left))
         left -= found["emulation"]
+    work = _work_ns(sample)
+    if work is not None:
+        found["cpu"] = min(work, max(0.0, left)) if sample.depth == 1 else work
+    found["rest"] = left - found.get("cpu", 0.0)
+    return found
+
+
+def _work_ns(sample: Sample) -> float | None:
+    """The processors' work besides crypto, whether or not anything waits for it."""
     # In a cell with IPsec, the time beyond its bytes is processor work in any case.
     work = next(
         (n for n in (sample.core_ns, sample.implementation_ns, sample.above_plain_ns) if n is not None),
         None,
     )
-    if work is not None:
-        secret = sample.crypto_ns or 0.0
-        if sample.core_ns is not None:
-            # The part of the cipher's work that nothing waits for still keeps the core busy.
-            secret = max(secret, sample.cipher_ns or 0.0)
-        work = max(0.0, work - secret)
-        found["cpu"] = min(work, max(0.0, left)) if sample.depth == 1 else work
-    found["rest"] = left - found.get("cpu", 0.0)
-    return found
+    if work is None:
+        return None
+    secret = sample.crypto_ns or 0.0
+    if sample.core_ns is not None:
+        # The part of the cipher's work that nothing waits for still keeps the core busy.
+        secret = max(secret, sample.cipher_ns or 0.0)
+    return max(0.0, work - secret)
+
+
+def _meanwhile(sample: Sample, found: Mapping[str, float]) -> dict[str, float]:
+    """What the device does while the path carries, or the path while the device works, whichever is shorter:
+    a disk reads ahead and writes behind, if blocks lie in sequence."""
+    evidence = sample.evidence
+    excess_ns = sum(found.values()) - sample.whole_ns
+    if (
+        sample.depth != 1
+        or evidence.is_memory
+        or evidence.is_random
+        or excess_ns <= 0
+        or "device" not in found
+    ):
+        return {}
+    device_ns, path_ns = found["device"], sum(found.get(name, 0.0) for name in OF_PATH)
+    if device_ns <= path_ns:
+        return {"device": min(excess_ns, device_ns)}
+    return {name: min(1.0, excess_ns / path_ns) * found[name] for name in OF_PATH if name in found}
+
+
+def overlapped_ns(sample: Sample) -> dict[str, int]:
+    """How much longer a part takes than it shows, in ns, because others go on meanwhile."""
+    known = {} if sample.device_alone_ns is None else {"device": sample.device_alone_ns}
+    known |= {name: getattr(sample.path, f"{name}_ns") for name in OF_PATH if sample.path is not None}
+    found = _meanwhile(sample, known)
+    work = _work_ns(sample)
+    if work is not None and sample.depth == 1:
+        found["cpu"] = work - parts(sample)["cpu"]
+    return {name: round(ns) for name, ns in found.items() if round(ns) > 0}
 
 
 def in_ns(sample: Sample, *, saturated: bool = False) -> dict[str, int]:

@@ -17,8 +17,8 @@ from harness.model.units import check_name, parse_size, shown
 from harness.parse import jobfile
 
 DEEP_ENGINE = "libaio"
-"""Replaces engines that do one I/O at a time, at every depth, so that depths do not differ by engine as
-well."""
+"""Replaces engines that do one I/O at a time, at every depth: one label, one engine, whatever other depths
+there are."""
 
 
 def varied(
@@ -51,7 +51,7 @@ def varied(
                 changes["numjobs"] = str(count)
             if depth is not None:
                 changes["iodepth"] = str(depth)
-                if max(deep) > 1 and jobfile.is_synchronous(job):
+                if jobfile.is_synchronous(job):
                     changes["ioengine"] = DEEP_ENGINE
                     replaced[job.name] = None
             made = _changed(job, changes)

@@ -31,8 +31,7 @@ from harness.cli.console import carry_out, measuring, print_plan
 from harness.cli.progress import left_s, process_started_s
 from harness.cli.results import write
 from harness.cli.streams import NARROW, tell
-from harness.explain import curves, knees, published, third_party, twin, volumes, what_if
-from harness.explain.evidence import collect
+from harness.explain import curves, knees, published, third_party, volumes, what_if
 from harness.explain.printed import PrintedFigures
 from harness.hosts.state import owner
 from harness.model import LINK_LOCAL, Plan, Record
@@ -46,7 +45,7 @@ from harness.parse.files import shown_path
 from harness.parse.profiles import load_link
 from harness.planning import forecasts
 from harness.report import summary
-from harness.results import archive, planned, rules, sweep
+from harness.results import archive, planned, sweep
 from harness.results.measured import Measured
 from harness.results.store import RESULTS, RunFolder, open_runs
 from harness.table import Metric
@@ -66,7 +65,8 @@ def explain_command(
         bool,
         typer.Option(
             "--twin",
-            help="First measure each run again in virtual time; the difference is the processors' cost.",
+            help="Of the last version: the cost of processors is in every answer now.",
+            hidden=True,
         ),
     ] = False,
     is_tried: Annotated[
@@ -99,7 +99,7 @@ def explain_command(
     """
     shape = TextFormat(format)
     instead = [("--reference", reference), ("--figures", figures), ("--ask", ask or None)]
-    others = [("--summary", summary), ("--twin", with_twin), ("--try", is_tried), ("--cell", cells)]
+    others = [("--summary", summary), ("--try", is_tried), ("--cell", cells)]
     if if_faster is not None and (given := [name for name, value in (*others, *instead) if value]):
         raise UsageError(f"expected one of --what-if and {given[0]}, found both", hint="leave one out")
     if given := [name for name, value in instead if value is not None]:
@@ -116,8 +116,7 @@ def explain_command(
         _change(what_if.of_run(Measured.read(files), if_faster), shape)
         return
     if with_twin:
-        for run in open_runs(files):
-            _measure_twin(run)
+        tell("note: --twin does nothing more; what processors take is in every answer (implementation_ns)")
     if cells and not is_tried:
         raise UsageError("--cell is for --try, but only one of the two was given", hint="add --try")
     if is_tried:
@@ -215,23 +214,6 @@ def _names(cell: explain.Explained) -> set[str]:
     """As which it may be asked for."""
     column, workload = cell.evidence.column.label, cell.evidence.workload
     return {column, workload, f"{column} {workload}"}
-
-
-def _measure_twin(run: RunFolder) -> None:
-    """Measure a run's twin, unless it has one or is in virtual time itself."""
-    run.require_plain()
-    plan_of_run = run.load_plan()
-    evidence = collect(run.load_records(), {plan_of_run.run_id: plan_of_run}, run.load_probes())
-    made = twin.plan_of(plan_of_run, evidence)
-    if made is None:
-        tell(f"no twin of {plan_of_run.run_id}: {twin.why_none(plan_of_run)}")
-        return
-    if twin.is_current(run, made):
-        return
-    folder = twin.folder_of(run)
-    rules.check(made, f"the twin of {shown(str(run.path))}")
-    tell(f"the twin of {made.run_id} in virtual time, kept in {shown_path(folder.path)}")
-    _measure(made, folder)
 
 
 def _measure(made: Plan, folder: RunFolder) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.analysis.limit import Limit
 from harness.analysis.schedule import Place
-from harness.explain import one_end, twin
+from harness.explain import one_end
 from harness.explain.corrections import corrections
 from harness.explain.evidence import Evidence, collect
 from harness.explain.text import Explained, as_json, said_and_measured, sentence, text
@@ -42,17 +42,12 @@ def explain(
     records: Sequence[Record],
     plans: Mapping[str, Plan],
     probes: Sequence[ProbeRecord] = (),
-    twin_ns: Mapping[twin.Cell, float] | None = None,
 ) -> list[Explained]:
     """Every cell of ``records``, column by column in the order of the table; ``plans`` are by run id.
 
-    ``probes`` are those of the same paths. ``twin_ns`` are the cells' times in virtual time (``twin.times``).
+    ``probes`` are those of the same paths.
     """
-    evidence = (
-        twin.with_twin(found, twin_ns or {})
-        for found in one_end.with_targets(collect(records, plans, probes))
-    )
-    return [Explained.of(found) for found in evidence]
+    return [Explained.of(found) for found in one_end.with_targets(collect(records, plans, probes))]
 
 
 def likely_limits(evidence: Sequence[Evidence]) -> dict[Place, Limit]:
@@ -67,8 +62,8 @@ def lab_limited(
     probes: Sequence[ProbeRecord] = (),
     evidence: Sequence[Evidence] | None = None,
 ) -> frozenset[CellKey]:
-    """The cells that the lab limits, not the emulated link, for a table's marks. Without digital
-    twins, which no table reads. ``evidence`` is that of ``collect``, where it is known.
+    """The cells that the lab limits, not the emulated link, for a table's marks. ``evidence`` is that of
+    ``collect``, where it is known.
     """
     if not any(record.emulated and record.setting.clock is Clock.REAL for record in records):
         return frozenset()

@@ -100,13 +100,12 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     ``depth`` is the number of I/Os in flight. ``device_ns`` is the time in the column ``local`` at the same
     depth, ``device_alone_ns`` at depth 1. ``busy`` is the part of the cell in which the busiest core worked,
-    and ``busiest`` names the host of that core (empty if there is only one kernel). ``twin_ns`` is the cell's
-    time beyond its device, minus the digital twin's time beyond its own device.
+    and ``busiest`` names the host of that core (empty if there is only one kernel).
 
     ``work_ns`` is the core's work for one I/O as another link shows it, where the core idles here, and
     ``least_work_ns`` over the link where it is least: where it idles, or imitates radios, it does more.
     ``cipher_ns`` is the stand-alone time of cipher and check on the core that does most of it. ``rtt_ns`` was
-    measured on the link between the cells. ``ipsec_itself_ns`` is how much longer the twin takes with IPsec.
+    measured on the link between the cells.
 
     ``rate_bit_s`` is the link's: of its profile, or as its interfaces say. Of a real link whose interfaces
     say none ``rate_unknown`` says what is known instead. ``stream_mb_s`` is the most that one TCP stream
@@ -166,8 +165,6 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     work_ns: Interval | None = None
     least_work_ns: Interval | None = None
     driver: str = ""
-    twin_ns: Interval | None = None
-    ipsec_itself_ns: float | None = None
     missing: tuple[str, ...] = ()
     is_disturbed: bool = False
     at_most_ns: float | None = None
@@ -204,6 +201,24 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         if self.bound is None or not self.bound.alone or self.direction is None:
             return None
         return self.bound.bytes_per_s and self.bound.bytes_per_s / 1e6
+
+    @property
+    def implementation_ns(self) -> Interval | None:
+        """What is left of one I/O's time alone without its device, link, framing and round trips: processors
+        and what they run. None if that was not measured, and in virtual time."""
+        time_ns, device_ns, path = self.time_ns, self.device_ns, self.path
+        if time_ns is None or device_ns is None or path is None or self.depth != 1 or self.is_virtual:
+            return None
+        return Interval(
+            time_ns.low - device_ns.high - path.alone_ns,
+            time_ns.mid - device_ns.mid - path.alone_ns,
+            time_ns.high - device_ns.low - path.alone_ns,
+        )
+
+    @property
+    def ipsec_itself_ns(self) -> float | None:
+        """How much longer the path alone takes with the protection's framing."""
+        return self.path.framing_ns if self.path is not None and self.column.protection else None
 
     @property
     def name(self) -> str:

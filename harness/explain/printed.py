@@ -51,10 +51,10 @@ class PrintedVerdict(TypedDict):
     are its parts, and ``overlapped_ns`` what each of them takes longer than it shows, because others go on
     meanwhile. ``bounds_ns`` are each resource's lower bound of the time per I/O, at depths above 1.
     ``headroom``: the load up to which the limit hides the protection's cost; null if it does not.
-    ``implementation_ns`` is the measured time minus the digital twin's. ``ipsec_itself_ns`` is how much
-    longer the twin takes with IPsec. ``cipher_ns`` is the time of the stand-alone ciphers. ``missing`` says
-    what is unknown, and how to find out. If ``is_disturbed``, other programs spoiled all of its repeats,
-    and ``at_least_mb_s`` is a lower bound of its rate without them.
+    ``implementation_ns`` is what of one I/O alone device and path do not take. ``ipsec_itself_ns`` is how
+    much longer the path takes with its framing. ``cipher_ns`` is the time of the stand-alone ciphers.
+    ``missing`` says what is unknown, and how to find out. If ``is_disturbed``, other programs spoiled all
+    of its repeats, and ``at_least_mb_s`` is a lower bound of its rate without them.
     """
 
     workload: str

@@ -286,7 +286,6 @@ def _plain(cell: Explained) -> PrintedVerdict:
         "at_least_mb_s": cell.at_least_mb_s,
         "time_ns": time_ns and PrintedTime(low=time_ns.low, median=time_ns.mid, high=time_ns.high),
         "change": _change(cell),
-        "implementation_ns": evidence.twin_ns,
     }
     # The others are called as in the verdict, or in its evidence.
     found = {

@@ -156,7 +156,7 @@ def is_lab_limited(evidence: Evidence) -> bool:
 
 def _is_bare(sample: Sample) -> bool:
     known = (sample.device_ns, sample.path, sample.above_plain_ns, sample.core_ns)
-    return all(part is None for part in (*known, sample.implementation_ns))
+    return all(part is None for part in known)
 
 
 def _of_device(evidence: Evidence, guess: Sample) -> Verdict:
@@ -269,11 +269,8 @@ def _bounds(sample: Sample) -> dict[Limit, float]:
     if sample.is_alone:
         return {}
     core_ns = sample.core_ns
-    if core_ns is None and max(sample.above_plain_ns or 0.0, sample.implementation_ns or 0.0) > (
-        sample.time_ns / 2
-    ):
-        # What IPsec adds beyond its bytes is processor work, and so is what the twin does not take. If that
-        # is most of the cell, the processors are full.
+    if core_ns is None and (sample.above_plain_ns or 0.0) > sample.time_ns / 2:
+        # What IPsec adds beyond its bytes is processor work. If that is most of the cell, they are full.
         core_ns = sample.time_ns
     cell = stations.Cell(path=sample.path, whole={"core": core_ns or 0.0}, device_ns=sample.device_ns or 0.0)
     bounds = {limit: ns for limit, ns in stations.bounds([cell]).items() if ns}
@@ -358,8 +355,8 @@ def _lacking(evidence: Evidence) -> list[str]:
         lacking.append("other programs slowed the stand-alone ciphers: measure again on a quiet machine")
     if evidence.is_one_end:
         lacking.append("log in to the target (--target) or read its counters to learn more")
-    elif evidence.busy is None and evidence.twin_ns is None:
-        lacking.append("the processor's busy time is unknown (--twin measures its cost)")
+    elif evidence.busy is None:
+        lacking.append("the processor's busy time is unknown")
     if evidence.repeats < 2:
         lacking.append("it was measured only once")
     return lacking

@@ -36,7 +36,6 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     beyond the same link unprotected, and ``crypto_ns`` the part of it for cipher and check. ``cipher_ns``
     is how long these keep a core busy, whether or not anything waits for it. ``core_ns`` is how long the
     busiest core works for one I/O, and ``work_ns`` the same as far as it is known better from another link.
-    ``implementation_ns`` is what the digital twin does not take.
     ``emulation_ns`` is what the emulation of the link adds, and ``lost_packets_ns`` what waiting for these
     does. ``faster`` is the path at twice the rate. ``evidence`` is what it is read from.
     """
@@ -52,7 +51,6 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     cipher_ns: float | None
     core_ns: float | None
     work_ns: float | None
-    implementation_ns: float | None
     emulation_ns: float | None = None
     lost_packets_ns: float | None = None
     faster: Demands | None = None
@@ -124,7 +122,6 @@ def _reading(evidence: Evidence, at: At, *, model: float, split: float, waited: 
         cipher_ns=cipher,
         core_ns=time_ns * busy if busy is not None else None,
         work_ns=at(evidence.work_ns) if evidence.work_ns is not None else None,
-        implementation_ns=at(evidence.twin_ns) if evidence.twin_ns is not None else None,
         emulation_ns=at(evidence.emulation_ns) if evidence.emulation_ns is not None else None,
         lost_packets_ns=at(evidence.lost_packets.time_ns) if evidence.lost_packets is not None else None,
         faster=evidence.faster.scaled(model) if evidence.faster is not None else None,
@@ -229,10 +226,7 @@ def parts(sample: Sample) -> dict[str, float]:
 def _work_ns(sample: Sample) -> float | None:
     """The processors' work besides crypto, whether or not anything waits for it."""
     # In a cell with IPsec, the time beyond its bytes is processor work in any case.
-    work = next(
-        (n for n in (sample.core_ns, sample.implementation_ns, sample.above_plain_ns) if n is not None),
-        None,
-    )
+    work = sample.above_plain_ns if sample.core_ns is None else sample.core_ns
     if work is None:
         return None
     secret = sample.crypto_ns or 0.0
@@ -244,16 +238,11 @@ def _work_ns(sample: Sample) -> float | None:
 
 def _meanwhile(sample: Sample, found: Mapping[str, float]) -> dict[str, float]:
     """What the device does while the path carries, or the path while the device works, whichever is shorter:
-    a disk reads ahead and writes behind, if blocks lie in sequence."""
+    a disk reads ahead and writes behind, if blocks lie in sequence, and a core copies to memory."""
     evidence = sample.evidence
     excess_ns = sum(found.values()) - sample.whole_ns
-    if (
-        sample.depth != 1
-        or evidence.is_memory
-        or evidence.is_random
-        or excess_ns <= 0
-        or "device" not in found
-    ):
+    is_in_turn = evidence.is_random and not evidence.is_memory
+    if sample.depth != 1 or is_in_turn or excess_ns <= 0 or "device" not in found:
         return {}
     device_ns, path_ns = found["device"], sum(found.get(name, 0.0) for name in OF_PATH)
     if device_ns <= path_ns:

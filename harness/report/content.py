@@ -21,7 +21,6 @@ from harness.explain import (
     forecasts,
     lab_limited,
     likely_limits,
-    twin,
     volumes,
 )
 from harness.explain.evidence import Evidence, collect
@@ -35,7 +34,6 @@ from harness.report.conclusion import Conclusion, answers
 from harness.results.columns import CellKey, by_column, in_order
 from harness.results.machine import side_by_side, side_of, together
 from harness.results.measured import Measured
-from harness.results.store import RunFolder
 from harness.table import Metric, Options, build
 from harness.table.comparison import Comparison, compare
 from harness.table.notes import machines
@@ -143,10 +141,8 @@ class LoadedResults(Measured, frozen=True, kw_only=True, dict=True):
 
     @functools.cached_property
     def explained(self) -> list[Explained]:
-        """What limits each cell, using the digital twins that exist."""
-        runs = [RunFolder(folder) for folder in self.folders.values()]
-        twins = {cell: time_ns for run in reversed(runs) for cell, time_ns in twin.times(run).items()}
-        return explain(self.records, self.plans, self.probes, twins)
+        """What limits each cell."""
+        return explain(self.records, self.plans, self.probes)
 
     @functools.cached_property
     def compared(self) -> Comparison | None:

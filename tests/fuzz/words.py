@@ -22,8 +22,8 @@ READING = ("table", "compare", "explain", "report", "plot", "predict", "export",
 PLANNING = ("run", "probe")
 """With --plan they do nothing."""
 
-NEVER = ("--twin", "--try", "--ask", "--help")
-"""Two measure, one asks; the last is not of the harness."""
+NEVER = ("--try", "--ask", "--help")
+"""One measures, one asks; the last is not of the harness."""
 
 WORDS = """\
 link: local wired wifi wired:jumbo wired:mtu=9000 switched:4 pppoe FILE.toml wan

@@ -1,4 +1,4 @@
-"""What limits, in the lab: bottlenecks that are put in are found, and a run has its digital twin."""
+"""What limits, in the lab: bottlenecks that are put in are found."""
 
 from __future__ import annotations
 
@@ -32,27 +32,6 @@ def test_the_verdict_is_what_was_put_in(name: str, tmp_path: Path) -> None:
         said = Explained.of(cell.evidence)
         assert said.verdict.limited_by is cell.injected, sentence(said)
         assert said.verdict.share is not None and said.verdict.share > 0.8
-
-
-def test_a_run_has_a_digital_twin_and_keeps_it(tmp_path: Path) -> None:
-    words = ("--link", "local", "--link", "wired", "--ipsec", "both", "--workload", "rand-read-4k")
-    measured = cli.measure(tmp_path, *words, "--size", "32M")
-    well(measured.done)
-    measured.forget_others()
-    assert all(cell["implementation_ns"] is None for cell in measured.explain())
-    cells = measured.explain("--twin")
-    with_twin = {(c["column"]["link"], *c["column"]["protection"]): c for c in cells}
-    plain, gcm = with_twin["wired",], with_twin["wired", "aes128gcm16"]
-    for cell in (plain, gcm):
-        assert sum(cell["waterfall_ns"].values()) == cell["whole_ns"]
-        # Not which of the two is longer: each was measured once, whatever else the machine did meanwhile.
-        assert 0 < cell["implementation_ns"]["mid"] < cell["time_ns"]["median"]
-    # ESP's own bytes cost 1.4 us of 240 (docs/theory.md).
-    assert 500 < gcm["ipsec_itself_ns"] < 5000
-    kept = {file: file.stat().st_mtime_ns for file in (measured.folder / "twin" / "cells").iterdir()}
-    assert measured.explain("--twin") == list(with_twin.values())
-    assert kept == {file: file.stat().st_mtime_ns for file in (measured.folder / "twin" / "cells").iterdir()}
-    assert len(measured.table()["cells"]) == 3
 
 
 def test_packets_that_are_lost_are_named(tmp_path: Path) -> None:

@@ -272,10 +272,10 @@ def test_without_a_null_column_crypto_is_not_distinguished_from_the_kernels_path
     assert judge(cell(rtt_ns=None)).confidence is Confidence.MEDIUM
     assert judge(cell(repeats=1)).confidence is Confidence.LOW
     assert judge(cell(repeats=1, key=key(clock=model.Clock.VIRTUAL), busy=None)).confidence is Confidence.HIGH
-    slow = took(20000, busy=None)  # The twin names what else is left over.
+    slow = took(20000, busy=None)
     assert judge(slow).limited_by is Limit.UNKNOWN
-    verdict = judge(replace(slow, twin_ns=within(17500 * US, 0.02)))
-    assert (verdict.limited_by, verdict.confidence) == (Limit.CPU, Confidence.MEDIUM)
+    left_ns = 20000 * US - known(slow.device_ns).mid - known(slow.path).alone_ns
+    assert known(slow.implementation_ns).mid == pytest.approx(left_ns)
     # One measurement in real time is uncertain, and in virtual time exact.
     assert interval.of_samples([100.0]) == Interval(75, 100, 125)
     assert interval.of_samples([100.0], repeats_exactly=True) == exact(100)

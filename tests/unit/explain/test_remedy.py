@@ -130,7 +130,7 @@ FASTER, HALF = ChangeStep(ChangeKind.RATE, 2), ChangeStep(ChangeKind.DEVICE, 0.5
 
 def worked(*, is_memory: bool = False, is_emulated: bool = False, **changes: Any) -> Sample:
     """At depth 1, with a device of 10 us and 35 us of processors; what is changed is in us."""
-    names = "time device device_alone core work above_plain crypto cipher implementation"
+    names = "time device device_alone core work above_plain crypto cipher"
     times: dict[str, float | None] = dict.fromkeys(names.split())
     times |= {"time": 100, "device": 10, "core": 35}
     depth = changes.pop("depth", 1)

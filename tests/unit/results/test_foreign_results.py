@@ -16,7 +16,6 @@ import msgspec
 import pytest
 
 from harness import model
-from harness.explain import twin
 from harness.model import BackingKind, Column, Machines, Plan, TestbedKind
 from harness.model.errors import UsageError
 from harness.model.probing import Ping, Tcp
@@ -231,7 +230,7 @@ def test_a_resumed_run_says_what_it_is_about_to_run(tmp_path: Path) -> None:
     assert shown[-1] == "left:      26, about 42 s" and max(map(len, shown)) <= 80
 
 
-@pytest.mark.parametrize("where", ["events.jsonl", "console.log", "cells", "raw/x", "twin"])
+@pytest.mark.parametrize("where", ["events.jsonl", "console.log", "cells", "raw/x"])
 def test_a_folder_with_links_is_not_written_to(tmp_path: Path, where: str) -> None:
     folder, victim = of_a_cell(tmp_path), tmp_path / "victim"
     victim.mkdir()
@@ -240,8 +239,6 @@ def test_a_folder_with_links_is_not_written_to(tmp_path: Path, where: str) -> No
     place.symlink_to(victim / "new" if "." in where else victim)
     assert "found a symbolic link" in resumed(tmp_path).stderr
     assert not list(victim.iterdir())
-    if where == "twin":
-        assert "found a symbolic link" in str(refused(twin.times, folder))
 
 
 def test_a_file_that_has_another_name_is_not_written_to(tmp_path: Path) -> None:

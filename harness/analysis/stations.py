@@ -71,6 +71,11 @@ class Leg(NamedTuple):
     def pieces(self) -> float:
         return max(1.0, self.bytes / PIECE_BYTES)
 
+    @property
+    def one_ns(self) -> float:
+        """Of its shortest piece: a packet, with all hops."""
+        return self.link_ns / max(self.pieces, float(self.packets)) + self.stored_ns
+
 
 class Demands(msgspec.Struct, frozen=True, kw_only=True):
     """Times of one I/O, in ns. The first five add up to its time at depth 1, without device and processors:
@@ -80,6 +85,7 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
     - ``window_ns``: waits for ACKs in the middle of a burst that does not fit into the TCP window.
     - ``link_ns``: the data in full TCP segments. ``framing_ns``: extra wire time of the same dialogue
       with protection.
+    - ``least_link_ns``: what the shortest packet of each round takes, which no core works meanwhile.
     - ``more_trips_ns``: of ``transport_ns``, the round trips.
     - ``lost_ns``: what waiting for TCP's timeouts takes where the link loses packets.
     - ``busy_ns``: how long the busier direction is occupied; both together if they share the medium. ``ways``
@@ -108,6 +114,7 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
     lost_ns: float = 0.0
     one_way_ns: float = 0.0
     more_trips_ns: float = 0.0
+    least_link_ns: float = 0.0
     ways: dict[str, float] = {}
     legs: tuple[Leg, ...] = ()
     is_shared: bool = False
@@ -212,7 +219,10 @@ def demands(
             for end, count in counts.items()
         )
     rtt_ns = 2 * delay_ns + 1e9 * wire.serialisation_s([wire.mss_bytes, 0])
+    legs = tuple(_legs(wire, within, acks_framed_s))
+    of_rounds = itertools.groupby(legs, key=lambda leg: leg.round)
     made = Demands(
+        least_link_ns=sum(min(leg.one_ns for leg in of_round) for _, of_round in of_rounds),
         round_trip_ns=2 * delay_ns,
         window_ns=0.0,
         link_ns=0.0,
@@ -229,7 +239,7 @@ def demands(
         lost_ns=_lost_ns(link, within, rtt_ns),
         one_way_ns=delay_ns,
         ways={end: 1e9 * time_s for end, time_s in ways.items()},
-        legs=tuple(_legs(wire, within, acks_framed_s)),
+        legs=legs,
         is_shared=shared,
     )
     # The link's part of the critical path is data, then the protection's framing, then headers.
@@ -314,6 +324,8 @@ class CriticalPath(NamedTuple):
 
     def after(self, part: int, ns: float) -> CriticalPath:
         """So much later, by what has that number among the fields."""
+        if not ns:
+            return self
         values = [*self]
         values[0] += ns
         values[part] += ns
@@ -414,9 +426,11 @@ def _onto_link(
     begin = sent[-1].end if sent else 0.0
     end, most = begin + leg.bytes, path.window_bytes
     trip_ns = 2 * path.one_way_ns
-    if most is None:
-        sent.append(_Sent(begin, end, first, last))
-        return link.through(_LINK, first, last)
+    if most is None or end <= most:
+        start = first
+        first, last = link.through(_LINK, first, last)
+        sent.append(_Sent(begin, end, start, last))
+        return first, last
     piece = leg.bytes / leg.pieces
     start = max(first, _acknowledged(sent, min(begin, begin + piece - most), trip_ns))
     # More than a window goes in turns, of which each waits for the one before it.
@@ -445,12 +459,15 @@ def _acknowledged(sent: Sequence[_Sent], byte: float, trip_ns: float) -> Critica
 def _sums(
     path: Demands, cores: Mapping[End, float], idle_ns: float, *, is_one: bool
 ) -> Iterator[CriticalPath]:
-    """What one station works in all, with the least that it waits for others: each round of bursts crosses
-    the link once."""
-    waits = _START
-    for _, legs in itertools.groupby(path.legs, key=lambda leg: leg.round):
-        link_ns = min(leg.link_ns / max(leg.pieces, float(leg.packets)) + leg.stored_ns for leg in legs)
-        waits = waits.after(_DELAY, path.one_way_ns).after(_IDLE, idle_ns).after(_LINK, link_ns)
+    """What one station works in all, with the least that it waits for others: each round of bursts crosses the
+    link once."""
+    rounds = 2 * path.round_trips
+    waits = CriticalPath(
+        rounds * (path.one_way_ns + idle_ns) + path.least_link_ns,
+        link_ns=path.least_link_ns,
+        delay_ns=rounds * path.one_way_ns,
+        idle_ns=rounds * idle_ns,
+    )
     if is_one:
         yield waits.after(_CORE["initiator"], cores["initiator"]).after(_CORE["target"], cores["target"])
     else:
@@ -504,6 +521,10 @@ def each(cells: Sequence[Cell], depth: int, waits: float) -> Each:
     batch_ns = (max(alone_ns, full_ns) + (depth - 1) * full_ns) / depth
     most_ns = min(batch_ns, mean_value_ns(alone_ns, servers, depth))
     each_ns = least_ns + waits * max(0.0, most_ns - least_ns)
+    if len(cells) > 1:
+        # A mix takes no longer than as many of one kind after those of the other.
+        in_turn = (cell.share * each([_whole(cell)], depth, waits).ns for cell in cells)
+        each_ns = min(each_ns, sum(in_turn))
     queue_ns = depth * each_ns - alone_ns
     return Each(
         ns=each_ns,
@@ -511,6 +532,10 @@ def each(cells: Sequence[Cell], depth: int, waits: float) -> Each:
         utilization=found[limit] / each_ns,
         parts={**parts, "queue": max(0.0, queue_ns)},
     )
+
+
+def _whole(cell: Cell) -> Cell:
+    return msgspec.structs.replace(cell, share=1.0)
 
 
 _WAITED = ("round_trip", "window", "idle", "lost_packets", "transport")

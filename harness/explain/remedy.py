@@ -145,6 +145,8 @@ def _cell(sample: Sample, step: ChangeStep, chances: Chances, *, is_after: bool)
     device_ns = (found.get("device") if is_alone else sample.device_ns) or 0.0
     shown_ns = found.get("cpu", 0.0) + found.get("crypto", 0.0) if is_alone else 0.0
     core_ns = _core_ns(sample, found, chances)
+    # A core that idles most of the time does more in it than its work, for which nothing queues.
+    besides_ns, shown_ns = max(0.0, shown_ns - core_ns), min(shown_ns, core_ns)
     if sample.evidence.is_memory:
         shown_ns, device_ns = shown_ns + device_ns, 0.0
     elif is_alone and kind is ChangeKind.DEVICE:
@@ -159,7 +161,7 @@ def _cell(sample: Sample, step: ChangeStep, chances: Chances, *, is_after: bool)
         work={at: factor * max(0.0, core_ns - shown_ns)},
         whole={at: factor * shown_ns},
         device_ns=device_ns,
-        idle_ns=found.get("emulation", 0.0) + found.get("lost_packets", 0.0),
+        idle_ns=besides_ns + found.get("emulation", 0.0) + found.get("lost_packets", 0.0),
     )
 
 

@@ -396,4 +396,4 @@ def _change(guess: Sample, draws: Sequence[Sample], limit: Limit) -> Change | No
         return None
     random = Random(2)  # noqa: S311
     chances = (Chances(random.random(), random.random(), random.random()) for _ in draws)
-    return remedy.forecast(guess, list(zip(draws, chances, strict=False))[::4], step)
+    return remedy.forecast(guess, list(zip(draws, chances, strict=False))[::6], step)

@@ -3,6 +3,7 @@
     python bench/remedies.py                       # all of them, some 25 minutes on a quiet machine
     python bench/remedies.py --only custom-nvme-tcp   # one series alone
     python bench/remedies.py --results FOLDER      # keep the runs there; what is there is not run again
+    python bench/remedies.py --results FOLDER --anew  # today's forecasts of what was tried there
     python bench/remedies.py --store               # for docs/scores.md
 
 A series measures cells over emulated links, and tries the forecast of each with `harness explain --try`. Half
@@ -21,14 +22,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from tabulate import tabulate
 
 from bench.in_turns import HARNESS
 from harness import report
 from harness.analysis import stats
 from harness.analysis.limit import Limit
-from harness.explain import forecasts
+from harness.explain import Explained, forecasts, verdict
 from harness.explain.forecasts import Tried
+from harness.explain.remedy import Change
 from harness.results.store import open_runs
 from tools import scores
 
@@ -168,8 +171,9 @@ class Scored:
         return zlib.crc32(f"{self.column} {self.tried.forecast.workload}".encode()) % 2 == 1
 
 
-def tried(series: Series, folder: Path) -> list[Scored]:
-    """Measure a series and try what is forecast of it, unless that is there."""
+def tried(series: Series, folder: Path, *, anew: bool = False) -> list[Scored]:
+    """Measure a series and try what is forecast of it, unless that is there; ``anew``: with what would be
+    forecast of the same changes now, without those that would not."""
     base = folder / series.name
     if not base.is_dir():
         made = base.with_name(f"{base.name}.part")
@@ -201,9 +205,21 @@ def tried(series: Series, folder: Path) -> list[Scored]:
     found = []
     for each in report.load([base / "results"]).tried:
         cell = of[each.forecast.column, each.forecast.workload]
-        if cell.verdict.change is not None:
-            found.append(Scored(series.name, cell.evidence.name, cell.verdict.change.then, each))
+        change = verdict.forecast(cell.evidence, each.forecast.step) if anew else cell.verdict.change
+        if change is not None:
+            again = _anew(cell, change, each) if anew else each
+            found.append(Scored(series.name, cell.evidence.name, change.then, again))
     return found
+
+
+def _anew(cell: Explained, change: Change, was: Tried) -> Tried:
+    """What was tried, next to another forecast of it."""
+    now = was.now_mb_s / was.forecast.before_mb_s
+    said, least, most = (
+        now * (cell.rate(ns) or 0.0) for ns in (change.time_ns, change.most_ns, change.least_ns)
+    )
+    is_within = least <= was.mb_s <= most
+    return msgspec.structs.replace(was, said_mb_s=said, least_mb_s=least, most_mb_s=most, is_within=is_within)
 
 
 def _harness(*words: str) -> None:
@@ -268,6 +284,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--results", type=Path, help="where the runs are kept; what is there is not run again"
     )
+    parser.add_argument("--anew", action="store_true", help="of kept runs: what would be forecast now")
     parser.add_argument("--store", action="store_true", help="store the tables for docs/scores.md")
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:
@@ -276,7 +293,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             one
             for series in SERIES
             if not chosen.only or series.name in chosen.only
-            for one in tried(series, folder)
+            for one in tried(series, folder, anew=chosen.anew)
         ]
     of_core = [one for one in found if one.then is Limit.CPU]
     said = [

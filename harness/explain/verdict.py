@@ -25,6 +25,7 @@ from harness.explain.headroom import Headroom
 from harness.explain.limits import RULES
 from harness.explain.remedy import Chances, Change
 from harness.explain.waterfall import Sample
+from harness.model import ChangeStep
 
 NEAR = 0.7
 """The part of the measured time that a bound must reach to explain it. Even a short queue keeps its
@@ -392,8 +393,16 @@ def _change(guess: Sample, draws: Sequence[Sample], limit: Limit) -> Change | No
     """What would help, if it can be made and forecast: a processor twice as fast, or no headers, cannot be
     made; what a faster cipher gives was forecast as up to 1.4 times too little."""
     step = RULES[limit].change(guess)
-    if step is None:
-        return None
+    return None if step is None else _forecast(guess, draws, step)
+
+
+def forecast(evidence: Evidence, step: ChangeStep) -> Change | None:
+    """What a step would give of a cell, whatever limits it; None if that is unknown, or hardly worth it."""
+    guess = waterfall.best_guess(evidence)
+    return None if guess is None else _forecast(guess, _draws(evidence), step)
+
+
+def _forecast(guess: Sample, draws: Sequence[Sample], step: ChangeStep) -> Change | None:
     random = Random(2)  # noqa: S311
     chances = (Chances(random.random(), random.random(), random.random()) for _ in draws)
     return remedy.forecast(guess, list(zip(draws, chances, strict=False))[::6], step)

@@ -53,7 +53,7 @@ class Sealed(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class Leg(NamedTuple):
+class Crossing(NamedTuple):
     """A burst on its way: of which ``command``, and of which ``round`` of its dialogue. ``part`` is its
     part of all work on packets, ``link_ns`` how long it occupies the link and ``stored_ns`` what hops
     add."""
@@ -116,7 +116,7 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
     more_trips_ns: float = 0.0
     least_link_ns: float = 0.0
     ways: dict[str, float] = {}
-    legs: tuple[Leg, ...] = ()
+    legs: tuple[Crossing, ...] = ()
     is_shared: bool = False
 
     @property
@@ -281,7 +281,7 @@ def _lost_ns(link: LinkProfile, dialogues: Sequence[Sequence[Burst]], rtt_ns: fl
     )
 
 
-def _legs(wire: Wire, dialogues: Sequence[Sequence[Burst]], acks_s: float) -> Iterator[Leg]:
+def _legs(wire: Wire, dialogues: Sequence[Sequence[Burst]], acks_s: float) -> Iterator[Crossing]:
     """All bursts, in the order in which they are sent: of each round that of the first command first."""
     sizes = [
         [(burst, sum(map(wire.frame_bytes, burst.segments))) for burst in bursts] for bursts in dialogues
@@ -293,7 +293,7 @@ def _legs(wire: Wire, dialogues: Sequence[Sequence[Burst]], acks_s: float) -> It
             if each is not None:
                 burst, size = each
                 segments = burst.segments
-                yield Leg(
+                yield Crossing(
                     by=burst.by,
                     command=command,
                     round=number,
@@ -415,7 +415,7 @@ def critical_path(
 
 def _onto_link(
     path: Demands,
-    leg: Leg,
+    leg: Crossing,
     link: _Stage,
     first: CriticalPath,
     last: CriticalPath,
@@ -476,7 +476,7 @@ def _sums(
         yield (_START.after(_LINK, path.busy_ns).after(_DELAY, 2 * path.one_way_ns).after(_IDLE, 2 * idle_ns))
 
 
-class Cell(msgspec.Struct, frozen=True, kw_only=True):
+class CellDemands(msgspec.Struct, frozen=True, kw_only=True):
     """What one I/O asks of the stations, in ns; of a mix each direction is one, with its ``share``.
 
     ``work`` is what each end's core works on packets and bytes (``critical_path``), and ``whole`` what it
@@ -504,7 +504,7 @@ class Each(msgspec.Struct, frozen=True, kw_only=True):
     parts: dict[str, float]
 
 
-def each(cells: Sequence[Cell], depth: int, waits: float) -> Each:
+def each(cells: Sequence[CellDemands], depth: int, waits: float) -> Each:
     """What I/Os take with so many in flight, of which those that began together leave together: ``waits`` is
     how far from the asymptotic bound (0) towards a batch (1)."""
     alone = [_alone(cell) for cell in cells]
@@ -525,16 +525,20 @@ def each(cells: Sequence[Cell], depth: int, waits: float) -> Each:
         # A mix takes no longer than as many of one kind after those of the other.
         in_turn = (cell.share * each([_whole(cell)], depth, waits).ns for cell in cells)
         each_ns = min(each_ns, sum(in_turn))
-    queue_ns = depth * each_ns - alone_ns
+    # Of one alone what overlaps shows once; while others are in flight each station's service does.
+    served = _mixed((cell.share, _served(cell)) for cell in cells)
+    hidden_ns, left_ns = sum(served.values()) - alone_ns, depth * each_ns - alone_ns
+    shown = min(1.0, max(0.0, left_ns / hidden_ns)) if hidden_ns > 0 else 0.0
+    parts = {name: ns + shown * (served[name] - ns) for name, ns in parts.items()}
     return Each(
         ns=each_ns,
         limited_by=limit,
         utilization=found[limit] / each_ns,
-        parts={**parts, "queue": max(0.0, queue_ns)},
+        parts={**parts, "queue": max(0.0, depth * each_ns - sum(parts.values()))},
     )
 
 
-def _whole(cell: Cell) -> Cell:
+def _whole(cell: CellDemands) -> CellDemands:
     return msgspec.structs.replace(cell, share=1.0)
 
 
@@ -542,7 +546,7 @@ _WAITED = ("round_trip", "window", "idle", "lost_packets", "transport")
 """What nothing works meanwhile."""
 
 
-def bounds(cells: Sequence[Cell]) -> dict[Limit, float]:
+def bounds(cells: Sequence[CellDemands]) -> dict[Limit, float]:
     """The least time per I/O at any depth: how long one occupies the busiest core, the busiest direction of
     the link and the device, and how long TCP's window takes to let its bytes go."""
     cores, ways = dict[str, float](), dict[str, float]()
@@ -570,34 +574,53 @@ def _mixed(parts: Iterable[tuple[float, Mapping[str, float]]]) -> dict[str, floa
     return found
 
 
-def _alone(cell: Cell) -> dict[str, float]:
+def _alone(cell: CellDemands) -> dict[str, float]:
     """The parts of one I/O's time alone: the critical path over the link, and what is before and after it."""
     path, whole = cell.path, cell.whole
     if path is None:
-        return {"device": cell.device_ns, "cpu": sum((*whole.values(), *cell.work.values()))}
+        return _served(cell)
     found = critical_path(path, cell.work, cell.sealing, cell.idle_ns / max(1, path.round_trips))
     # The link's part is data, headers and framing alike; beyond one round trip others are the transport's.
     on_link_ns = path.alone_ns - path.round_trip_ns - path.window_ns - path.more_trips_ns
     of_link = found.link_ns / on_link_ns if on_link_ns > 0 else 0.0
+    more_trips_ns = max(0.0, found.delay_ns - path.round_trip_ns)
+    work = {"core": found.core_ns, "initiator": found.initiator_ns, "target": found.target_ns}
     return {
-        "device": cell.device_ns,
+        **_served(cell),
         "link": of_link * path.link_ns,
         "round_trip": min(path.round_trip_ns, found.delay_ns),
         "window": found.window_ns,
-        "transport": of_link * (path.transport_ns - path.more_trips_ns)
-        + max(0.0, found.delay_ns - path.round_trip_ns),
+        "transport": of_link * (path.transport_ns - path.more_trips_ns) + more_trips_ns,
         "framing": of_link * path.framing_ns,
-        "lost_packets": path.lost_ns,
         "idle": found.idle_ns,
-        **(
-            {"cpu": whole.get("core", 0.0) + found.core_ns}
-            if "core" in {*cell.work, *whole}
-            else {
-                "initiator_cpu": whole.get("initiator", 0.0) + found.initiator_ns,
-                "target_cpu": whole.get("target", 0.0) + found.target_ns,
-            }
-        ),
+        **_work(cell, {end: whole.get(end, 0.0) + ns for end, ns in work.items()}),
     }
+
+
+def _served(cell: CellDemands) -> dict[str, float]:
+    """What each takes of one I/O, whatever goes on at the same time."""
+    path, ends = cell.path, {*cell.work, *cell.whole}
+    work = _work(cell, {end: cell.work.get(end, 0.0) + cell.whole.get(end, 0.0) for end in ends})
+    if path is None:
+        return {"device": cell.device_ns, **work}
+    return {
+        "device": cell.device_ns,
+        "link": path.link_ns,
+        "round_trip": path.round_trip_ns,
+        "window": path.window_ns,
+        "transport": path.transport_ns,
+        "framing": path.framing_ns,
+        "lost_packets": path.lost_ns,
+        "idle": cell.idle_ns,
+        **work,
+    }
+
+
+def _work(cell: CellDemands, ns: Mapping[str, float]) -> dict[str, float]:
+    """By its part's name: one core's is ``cpu``, and that of two has the end before it."""
+    if "core" in {*cell.work, *cell.whole} or cell.path is None:
+        return {"cpu": ns.get("core", 0.0) if "core" in ns else sum(ns.values())}
+    return {f"{end}_cpu": ns.get(end, 0.0) for end in ENDS}
 
 
 SUPER_PACKET_BYTES = 65535

@@ -209,7 +209,7 @@ class _Cell(NamedTuple):
     """One direction of a cell: what it asks of the stations with each core's work so many of its reaches from
     its best guess, the link's bound, and what else its figure rests on."""
 
-    at: Callable[[float], stations.Cell]
+    at: Callable[[float], stations.CellDemands]
     depth: int
     bound_mb_s: float | None
     fit_error: float
@@ -260,11 +260,11 @@ def _direction(
         )
     idle = next(iter(lists.values())).idle.get(demand.idle_of(is_emulated))
 
-    def at(scale: float) -> stations.Cell:
+    def at(scale: float) -> stations.CellDemands:
         scaled = {
             name: max(LEAST, 1 + scale * work.reach_ns / max(1.0, work.ns)) for name, work in works.items()
         }
-        return stations.Cell(
+        return stations.CellDemands(
             path=demands,
             work={name: scaled[name] * (work.ns - work.whole_ns) for name, work in works.items()},
             sealing={name: scaled[name] * work.sealing_ns for name, work in works.items()},

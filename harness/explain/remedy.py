@@ -91,19 +91,20 @@ def forecast(guess: Sample, draws: Sequence[tuple[Sample, Chances]], step: Chang
     None if it is hardly worth it, or if the lab itself would be what limits: its core handles more packets at
     a time or fewer as they come, and so takes half as long for them or twice.
     """
-    likely = after(guess, step, LIKELY)
-    time_ns, then = likely.ns, likely.limited_by
+    likely, path = after(guess, step, LIKELY), guess.faster if step.kind is ChangeKind.RATE else guess.path
+    # Nothing goes faster than the link lets it.
+    bound_ns = path.busy_ns if path is not None else 0.0
+    time_ns, then = max(likely.ns, bound_ns), likely.limited_by
     is_of_lab = guess.is_bare_emulation and then is Limit.CPU and likely.utilization > FULL
     if guess.time_ns < WORTH * time_ns or (step.kind is ChangeKind.RATE and is_of_lab):
         return None
     drawn = sorted(after(sample, step, chances).ns for sample, chances in draws) or [time_ns]
     outer = round(OUTSIDE * len(drawn))
-    path = guess.faster if step.kind is ChangeKind.RATE else guess.path
     return Change(
         step=step,
         what=step.words,
         time_ns=time_ns,
-        least_ns=max((1 - AGAIN) * min(time_ns, drawn[outer]), path.busy_ns if path is not None else 0.0),
+        least_ns=max((1 - AGAIN) * min(time_ns, drawn[outer]), bound_ns),
         # Nothing of this makes a cell slower.
         most_ns=min(guess.time_ns, (1 + AGAIN) * max(time_ns, drawn[-1 - outer])),
         then=then,
@@ -134,7 +135,7 @@ def after(sample: Sample, step: ChangeStep, chances: Chances) -> stations.Each:
     return msgspec.structs.replace(then, ns=ratio * then.ns)
 
 
-def _cell(sample: Sample, step: ChangeStep, chances: Chances, *, is_after: bool) -> stations.Cell:
+def _cell(sample: Sample, step: ChangeStep, chances: Chances, *, is_after: bool) -> stations.CellDemands:
     """What an I/O asks of the stations, before a step or after it.
 
     What of a core's work shows in the time of a single I/O is before or after all packets, and what does
@@ -156,7 +157,7 @@ def _cell(sample: Sample, step: ChangeStep, chances: Chances, *, is_after: bool)
         factor = _between(WORK.get((kind, is_alone), STEADY), chances.work)
         device_ns *= step.value if kind is ChangeKind.DEVICE else 1.0
     at = sample.evidence.busiest if sample.evidence.busiest in ENDS else "core"
-    return stations.Cell(
+    return stations.CellDemands(
         path=path,
         work={at: factor * max(0.0, core_ns - shown_ns)},
         whole={at: factor * shown_ns},

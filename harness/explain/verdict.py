@@ -273,7 +273,9 @@ def _bounds(sample: Sample) -> dict[Limit, float]:
     if core_ns is None and (sample.above_plain_ns or 0.0) > sample.time_ns / 2:
         # What IPsec adds beyond its bytes is processor work. If that is most of the cell, they are full.
         core_ns = sample.time_ns
-    cell = stations.Cell(path=sample.path, whole={"core": core_ns or 0.0}, device_ns=sample.device_ns or 0.0)
+    cell = stations.CellDemands(
+        path=sample.path, whole={"core": core_ns or 0.0}, device_ns=sample.device_ns or 0.0
+    )
     bounds = {limit: ns for limit, ns in stations.bounds([cell]).items() if ns}
     if sample.depth > 1 and sample.path is not None and sample.device_alone_ns is not None:
         known = (part for name, part in waterfall.parts(sample).items() if name != "rest")

@@ -41,7 +41,7 @@ MEANT_BY_OTHERS = (
 )
 
 SEVERAL_TYPES = {
-    *("cells", "direction", "disk", "figures", "hops", "initiators", "ip", "kind", "limited_by", "links"),
+    *("cells", "direction", "disk", "figures", "hops", "initiators", "ip", "kind", "links"),
     *("proof", "round_trips", "time_ns", "type", "workload"),
     *("a", "b", "metric", "reference", "verdict"),
 }

@@ -16,7 +16,7 @@ from bench import monotone
 from harness.analysis import stations
 from harness.analysis.limit import Limit
 from harness.analysis.queueing import mean_value_ns
-from harness.analysis.stations import PIECE_BYTES, Cell, Demands, Leg, critical_path
+from harness.analysis.stations import PIECE_BYTES, CellDemands, Crossing, Demands, critical_path
 from harness.model import End
 from harness.parse.profiles import load_link
 
@@ -31,12 +31,12 @@ SESSION = {
 }
 
 
-def leg(by: End = "target", size: int = 4 * PIECE_BYTES, link_us: float = 400.0, **more: Any) -> Leg:
+def leg(by: End = "target", size: int = 4 * PIECE_BYTES, link_us: float = 400.0, **more: Any) -> Crossing:
     fixed = {"command": 0, "round": 0, "packets": 4, "part": 1.0, "stored_ns": 0.0}
-    return Leg(by=by, bytes=size, link_ns=link_us * US, **{**fixed, **more})
+    return Crossing(by=by, bytes=size, link_ns=link_us * US, **{**fixed, **more})
 
 
-def path(*legs: Leg, one_way_us: float = 10.0, window_bytes: int | None = None) -> Demands:
+def path(*legs: Crossing, one_way_us: float = 10.0, window_bytes: int | None = None) -> Demands:
     times = {name: 0.0 for name in Demands.__struct_fields__ if name.endswith("_ns")}
     busy_ns = sum(each.link_ns for each in legs)
     times |= {"one_way_ns": one_way_us * US, "busy_ns": busy_ns, "link_ns": busy_ns}
@@ -94,7 +94,7 @@ def simulated_ns(asked: Demands, work: Mapping[str, float]) -> float:
     """The same without windows, each piece by itself: whatever is there first, is served first."""
     order, heap = itertools.count(), list[tuple[float, int, int, int]]()
     free = dict[tuple[str, str], float]()
-    of_command: dict[int, list[Leg]] = {}
+    of_command: dict[int, list[Crossing]] = {}
     for each in asked.legs:
         of_command.setdefault(each.command, []).append(each)
     left, whole_ns = dict[tuple[int, int], int](), 0.0
@@ -157,7 +157,7 @@ def test_commands_side_by_side_are_what_a_simulation_makes_of_them() -> None:
 
 def test_many_in_flight_wait_for_what_is_full_and_for_one_another() -> None:
     def at(depth: int, waits: float = 0.5, core_us: float = 160.0) -> stations.Each:
-        return stations.each([Cell(path=path(leg()), whole={"core": core_us * US})], depth, waits)
+        return stations.each([CellDemands(path=path(leg()), whole={"core": core_us * US})], depth, waits)
 
     alone_us = 410.0 + 160
     assert at(1).ns == pytest.approx(alone_us * US)
@@ -176,7 +176,7 @@ def test_many_in_flight_wait_for_what_is_full_and_for_one_another() -> None:
 
 def test_a_mix_has_both_directions_of_the_link() -> None:
     read, write = (
-        Cell(path=replaced(by), share=share) for by, share in (("target", 0.7), ("initiator", 0.3))
+        CellDemands(path=replaced(by), share=share) for by, share in (("target", 0.7), ("initiator", 0.3))
     )
     found = stations.each([read, write], 64, 0.0)
     # The direction of the reads carries 70 % of the I/Os, and the other one the rest meanwhile.

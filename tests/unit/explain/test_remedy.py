@@ -11,7 +11,7 @@ import pytest
 from harness.analysis import queueing, stations
 from harness.analysis.interval import exact, within
 from harness.analysis.limit import Limit
-from harness.analysis.stations import Demands, Leg
+from harness.analysis.stations import Crossing, Demands
 from harness.analysis.wire.iscsi import WINDOW_BYTES
 from harness.explain import Explained, remedy, sentence, waterfall
 from harness.explain.evidence import Evidence
@@ -113,8 +113,8 @@ LEG: dict[str, Any] = {"command": 0, "packets": 3, "stored_ns": 0.0, "part": 0.5
 def way(rate: float = 1.0, **changes: Any) -> Demands:
     """A command of 3 us and an answer of 32, at so many times that rate."""
     legs = (
-        Leg(by="initiator", round=0, bytes=48, link_ns=3 * US / rate, **LEG),
-        Leg(by="target", round=1, bytes=4144, link_ns=32 * US / rate, **LEG),
+        Crossing(by="initiator", round=0, bytes=48, link_ns=3 * US / rate, **LEG),
+        Crossing(by="target", round=1, bytes=4144, link_ns=32 * US / rate, **LEG),
     )
     times = {"link_ns": 30 * US / rate, "transport_ns": 5 * US / rate, "busy_ns": 32 * US / rate}
     fixed: dict[str, Any] = {"mss_bytes": 1448, "window_bytes": None, "one_way_ns": 10 * US, "legs": legs}
@@ -220,7 +220,7 @@ def test_a_deeper_queue_and_one_that_is_deep_already_are_those_of_the_stations()
         for kind, factor, depth in ((None, 1.0, sample.depth), (step.kind, work, sample.depth)):
             shown_us = core_us if sample.depth == 1 else 0
             device_ns = known(sample.device_ns) * (0.5 if kind is ChangeKind.DEVICE else 1.0)
-            asked = stations.Cell(
+            asked = stations.CellDemands(
                 path=sample.faster if kind is ChangeKind.RATE else sample.path,
                 work={"core": factor * (core_us - shown_us) * US},
                 whole={"core": factor * shown_us * US},

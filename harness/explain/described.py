@@ -13,7 +13,8 @@ from harness.analysis.wire import framings
 from harness.model import TRANSPORTS, IpsecMode, LinkProfile
 from harness.model.protections import PROTECTIONS, UDP_HEADER_BYTES
 from harness.model.units import format_rate
-from harness.parse.reported import IOS, PACKETS, Amount, Reported
+from harness.parse.quantities import IOS, PACKETS
+from harness.parse.reported import Amount, Reported
 
 SHARED = 0.5
 """The part of its rate that TCP gets at least of a medium that both directions share (802.11n to ax)."""

@@ -19,34 +19,13 @@ import msgspec
 
 from harness.analysis.interval import Interval
 from harness.model.errors import UsageError
-from harness.model.units import closest, parse_rate_bit_s, shown
+from harness.model.units import parse_rate_bit_s, shown
+from harness.parse import quantities
 from harness.parse.files import TomlFile, read_text
-from harness.parse.quantities import (
-    CORE,
-    IOPS,
-    PER,
-    POWERS,
-    PPS,
-    Unused,
-    count,
-    duration,
-    latency,
-    mtu,
-    not_understood,
-    number,
-    one_line,
-    part,
-    size,
-    sizes,
-)
+from harness.parse.quantities import CORE, LARGEST, THROUGHPUT, THROUGHPUTS, Unused
 
 KIND = "figures"
-IOS, PACKETS, PARTS = "I/Os", "packets", "parts"
-
-
-_WORDS = "(?:[Kk]ilo|[Mm]ega|[Gg]iga|[Tt]era)"
-_BYTES_OR_BITS = re.compile(rf"([kKMGTmgt]?|{_WORDS})(i?)\s?((?:[bB]it|[bB]yte)s?|[bB])({PER})")
-_PART = re.compile(r"(.*[0-9]\s*%?)\s*of (?:the )?([^\s].*)", re.IGNORECASE)
+PARTS = "parts"
 
 
 class Amount(msgspec.Struct, frozen=True):
@@ -117,34 +96,21 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
     unused: tuple[str, ...] = ()
 
 
-def amount(value: object, what: str) -> Amount:
+def has(pattern: str, words: str) -> bool:
+    """Whether the words have it, in whichever case."""
+    return re.search(pattern, words, re.IGNORECASE) is not None
+
+
+def amount(text: str) -> Amount:
     """``1.8 Gbit/s``, ``110 MB/s``, ``940 Mbps``, ``52k IOPS``, ``1.2 Mpps``, ``70 % of clear``."""
-    text = one_line(value, what)
-    if found := _PART.fullmatch(text.strip()):
-        of = re.sub(r"[\s-]+", "_", found[2].strip().removesuffix(" figure").strip("'\"").lower())
+    if found := re.fullmatch(r"(.*[0-9]\s*%?)\s*of (?:the )?([^\s].*)", text.strip(), re.IGNORECASE):
+        title = found[2].strip("'\"")
+        of = re.sub(r"[\s-]+", "_", title.removesuffix(" figure").lower())
         key = "link" if of in {"line", "line_rate", "link_rate", "wire"} else ALSO.get(of, of)
-        known = key == "link" or READ.get(key) is amount
-        return Amount(part(found[1], what), PARTS, key if known else found[2].strip("'\""))
-    figure, unit = number(text, what, lambda unit: _bytes_or_ios(unit, text, what))
-    return Amount(figure, IOS if IOPS.fullmatch(unit) else PACKETS if PPS.fullmatch(unit) else "")
-
-
-def _bytes_or_ios(unit: str, text: str, what: str) -> float:
-    if found := IOPS.fullmatch(unit) or PPS.fullmatch(unit):
-        return float(1000.0 ** POWERS.index(found[1].lower() or " "))
-    match = _BYTES_OR_BITS.fullmatch(unit)
-    if match is None:
-        digits = text.removesuffix(unit).strip() or "1.8"
-        units = "a unit such as MB/s, MiB/s, Mbit/s, Gbit/s, IOPS or pps"
-        raise not_understood(what, units, text, f'try "{digits[:20]} MB/s" or "{digits[:20]} Mbit/s"')
-    prefix, binary, of, per = match.groups()
-    if of == "b" and prefix in {"k", "m", "g", "t"} and per != "ps":
-        raise UsageError(
-            f"{what}: {shown(text)} could mean bits or bytes",
-            hint=f"write {prefix.upper()}B/s for bytes, {prefix.upper()}bit/s for bits",
-        )
-    factor = (1024.0 if binary else 1000.0) ** POWERS.index(prefix[:1].lower() or " ")
-    return float(factor / (1 if of == "B" or "yte" in of else 8))
+        is_key = key == "link" or READ.get(key) is amount
+        return Amount(quantities.part(found[1]), PARTS, key if is_key else title)
+    value, unit = quantities.number(text, THROUGHPUT)
+    return Amount(value, next(name for name, units in THROUGHPUTS.items() if units.fullmatch(unit)))
 
 
 _RATE = (
@@ -153,61 +119,53 @@ _RATE = (
 )
 """Groups: how many, of two ports each, a number, its prefix, whether of bytes, and whether of BASE-T."""
 
+_RATES = (
+    rf"(?:negotiat\w*|linked|link speed|speed:)[^0-9]{{0,12}}{_RATE}",
+    rf"{_RATE}\S* negotiated",
+    _RATE,
+)
+"""What was negotiated comes first."""
 
 ETHERNET_BIT_S = {each * 1e9 for each in (0.01, 0.1, 1, 2.5, 5, 10, 25, 40, 50, 100, 200, 400, 800)}
 """IEEE 802.3."""
 
 
-def link(value: object, what: str) -> ReportedLink:
+def link(words: str) -> ReportedLink:
     """``10 Gbit/s``, ``2x25GbE``, ``1000BASE-T``, ``gigabit``, ``WiFi 866 Mbit/s``, or no rate at all;
     ``1 GbE (negotiated 100 Mbit/s, half duplex)``, ``2 x 1G bond``."""
-    words = one_line(value, what)
-
-    def has(pattern: str) -> bool:
-        return re.search(pattern, words, re.IGNORECASE) is not None
-
     plain = re.sub(r"802\.11\w*|wi-?fi ?[4-7]\w?|[345]g (?=mobile)", "", words, flags=re.IGNORECASE)
-    if re.search(r"-\s*[0-9]+\s*[GM]|\bnan\b|\binf", plain, re.IGNORECASE):
-        raise UsageError(
-            f"{what}: expected the link's rate, found {shown(words)}", hint="try 10 Gbit/s or 2x25GbE"
-        )
-    is_bond = has(r"\bbond|\blacp\b|\blag\b|link aggregat|aggregated|teamed")
-    found = None
-    for pattern in (
-        rf"(?:negotiat\w*|linked|link speed|speed:)[^0-9]{{0,12}}{_RATE}",
-        rf"{_RATE}\S* negotiated",
-        _RATE,
-    ):
-        found = found or re.search(pattern, plain, re.IGNORECASE)
-    named = {"gigabit": 1e9, "gbe": 1e9, "fast ethernet": 1e8}
-    rate_bit_s, times = next((rate for name, rate in named.items() if name in plain.lower()), None), 1
-    if found:
+    if has(r"-\s*[0-9]+\s*[GM]|\bnan\b|\binf", plain):
+        raise UsageError(f"expected the link's rate, found {shown(words)}", hint="try 10 Gbit/s or 2x25GbE")
+    named = "1G" if has("gigabit|gbe", plain) else "100M" if has("fast ethernet", plain) else ""
+    all_found = (re.search(each, text, re.IGNORECASE) for text in (plain, named) for each in _RATES)
+    is_bond = has(r"\bbond|\blacp\b|\blag\b|link aggregat|aggregated|teamed", words)
+    rate_bit_s, times = None, 1
+    if found := next(filter(None, all_found), None):
         times = int(found[1] or 1) * (2 if found[2] else 1)
-        rate = parse_rate_bit_s(found[3] + ("M" if found[6] else found[4]), what=what)
-        rate_bit_s = float(rate * times * (8 if found[5] else 1))
+        rate_bit_s = float(parse_rate_bit_s(found[3] + (found[4] or "M")) * times * (8 if found[5] else 1))
     if is_bond and times == 1 and rate_bit_s in ETHERNET_BIT_S:
         rate_bit_s *= 2  # that of each link, and there are two at least
     return ReportedLink(
         words,
         rate_bit_s,
-        is_radio=has(r"wi-?fi|wlan|802\.11|radio|mobile|\blte"),
-        is_memory=rate_bit_s is None
-        and has(r"\bveth|loopback|localhost|namespace|netns|same (?:host|machine)"),
-        is_half=has(r"half[- ]?duplex|duplex:? half"),
+        is_radio=has(r"wi-?fi|wlan|802\.11|radio|mobile|\blte", words),
+        is_memory=not found
+        and has(r"\bveth|loopback|localhost|namespace|netns|same (?:host|machine)", words),
+        is_half=has(r"half[- ]?duplex|duplex:? half", words),
         members=max(2, times) if is_bond else 1,
     )
 
 
-_READ: Mapping[Callable[[Any, str], Any], str] = {
-    one_line: "title source machine note protection algorithm offload transport workload disk",
+_READ: Mapping[Callable[[str], Any], str] = {
+    str: "title source machine note protection algorithm offload transport workload disk",
     amount: "throughput iops unprotected local network in_parallel cipher",
-    count: "depth jobs streams cores",
-    part: "busiest_core target_busiest_core processor target_processor loss",
-    duration: "round_trip",
-    latency: "latency",
-    size: "block packet",
-    sizes: "window",
-    mtu: "mtu",
+    quantities.count: "depth jobs streams cores",
+    quantities.part: "busiest_core target_busiest_core processor target_processor loss",
+    quantities.duration: "round_trip",
+    quantities.latency: "latency",
+    quantities.size: "block packet",
+    quantities.sizes: "window",
+    quantities.mtu: "mtu",
     link: "link",
 }
 READ = {key: read for read, keys in _READ.items() for key in keys.split()}
@@ -260,45 +218,50 @@ QUESTIONS = {
     "window": "TCP's window (64K)",
 }
 """What ``harness explain --ask`` asks, by key."""
-
 MISSPELT = 0.7
 """From which likeness on a key is taken for another one misspelt (difflib)."""
 
-_UNITS = {"percent": "%", "bytes": "", "pps": "pps"} | {
-    unit.lower().replace("/", "_"): unit
-    for unit in ["Mbit/s", "Gbit/s", "MB/s", "MiB/s", "GB/s", "GiB/s", "ms", "us", "s"]
-}
-"""Units as suffixes of keys, as in ``round_trip_ms``."""
+_UNIT = r"(?:(.+?)_)??([kMGTmgt]?i?(?:bit|[bB])[_/]s|[mun]?s|percent|bytes|pps)"
+"""A key, if any, that ends with its unit, as in ``round_trip_ms``."""
+
+
+def one_line(value: object) -> str:
+    """A value of TOML as text. UsageError for what is neither a text nor a number."""
+    # TOML's hexadecimal integers have no limit, and Python writes none of more than 4300 digits.
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and not abs(value) > LARGEST
+    if not isinstance(value, str) and not is_number:
+        found = type(value).__name__
+        raise UsageError(f"expected a text or a number below 1e18, found {found}", hint="use quotes")
+    text = str(value)
+    if len(text) > 2000 or not text.isprintable():
+        raise UsageError(f"expected one line of visible characters, found {shown(text)}", hint="shorten it")
+    return text
 
 
 def entry(key: str, value: object) -> tuple[str, Any]:
     """A key's own name, and its value as read. UsageError if there is no such key, or the value is none;
     Unused if nothing is understood of it."""
-    name = re.sub(r"[\s-]+", "_", key.strip())
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    ends = re.fullmatch(rf"(?:(.+?)_)??({'|'.join(_UNITS)})", name.lower())
-    if is_number and _BYTES_OR_BITS.fullmatch(name):
-        name, value = "throughput", f"{value} {name}"
-    elif is_number and ends and name.lower() not in READ:
-        name, value = ends[1] or "throughput", f"{value} {_UNITS[ends[2]]}"
-    elif name.lower() == "iops" and not re.search(r"[ip]ops|/s|per|of|%", str(value)[:99], re.IGNORECASE):
-        value = f"{value} IOPS" if re.search(r"[0-9]", str(value)[:99]) else value
+    name, text = re.sub(r"[\s-]+", "_", key.strip()), one_line(value)
+    ends = re.fullmatch(_UNIT, name) if not isinstance(value, str) else None
+    if ends:
+        name, text = ends[1] or "throughput", f"{text} {ends[2].replace('_', '/')}"
     name = name.lower()
+    if name == "iops" and re.search(r"[0-9]\.?\s*[km]?$", text, re.IGNORECASE):
+        text += " IOPS"
     if slow := re.fullmatch(r"(?:c?lat(?:ency)?_)?(p[0-9]{2}[0-9.]{0,4})(?:_c?lat(?:ency)?)?", name):
-        name, value = "latency", f"{value} {slow[1]}"
+        name, text = "latency", f"{text} {slow[1]}"
     if name in {"negotiated", "link_speed", "duplex"}:
-        value = f"{value} duplex" if name == "duplex" else f"negotiated {value}"
+        text = f"{text} duplex" if name == "duplex" else f"negotiated {text}"
     name = ALSO.get(name, name)
-    if name.endswith("processor") and re.search(CORE, str(value)[:99]):
+    if name.endswith("processor") and re.search(CORE, text):
         name = name.replace("processor", "busiest_core")
-    if name == "cipher" and re.match(r"\s*[a-z]", str(value)[:9], re.IGNORECASE):
+    if name == "cipher" and re.match(r"\s*[a-z]", text, re.IGNORECASE):
         name = "algorithm"
-    if name not in READ:
-        near = closest(name, [*READ, *ALSO])
-        hint = f"did you mean {ALSO.get(near, near)}?" if near else f"there are {', '.join(READ)}"
-        is_misspelt = difflib.SequenceMatcher(None, name, near or "").ratio() >= MISSPELT
-        raise (UsageError if is_misspelt else Unused)(f"there is no key {shown(key)}", hint=hint)
-    return name, READ[name](value, key.strip())
+    if name in READ:
+        return name, READ[name](text)
+    if near := difflib.get_close_matches(name, [*READ, *ALSO], 1, MISSPELT):
+        raise UsageError(f"there is no key {shown(key)}", hint=f"did you mean {ALSO.get(near[0], near[0])}?")
+    raise Unused(f"there is no key {shown(key)}", hint=f"there are {', '.join(READ)}")
 
 
 def load(path: Path) -> tuple[Reported, ...]:
@@ -314,26 +277,28 @@ def load(path: Path) -> tuple[Reported, ...]:
     return tuple(Reported(**{**shared, **_entries(file, row, shared)}) for row in rows)
 
 
+_JOINED: Mapping[str, Callable[[Any, Any], Any]] = {
+    "note": "{} {}".format,
+    "link": lambda of, more: link(f"{of.words}, {more.words}"),
+    # The mean tells more than a percentile.
+    "latency": lambda one, other: min(one, other, key=lambda each: each.high),
+}
+"""What several keys say together."""
+
+
 def _entries(file: TomlFile, data: Mapping[str, object], shared: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for key, value in data.items():
+    # A link's rate and duplex belong to the link, be it a shared one.
+    for key, value in sorted(data.items(), key=lambda item: item[0].lower() != "link"):
         try:
             name, read = entry(key, value)
         except Unused as error:
-            found["unused"] = (*found.get("unused", shared.get("unused", ())), error.message)
+            found["unused"] = (*found.get("unused", shared.get("unused", ())), f"{key}: {error.message}")
             continue
         except UsageError as error:
             raise file.refuse(key, error.message, error.hint or "") from error
-        own = found.get(name)
-        if name == "note":
-            read = f"{found.pop(name, '')} {read}".strip()
-        elif name == "link" and key.lower() != "link" and (before := own or shared.get(name)):
-            read = link(f"{before.words}, {found.pop(name, read).words if not own else read.words}", key)
-            found.pop(name, None)
-        elif name == "latency" and own:
-            read = min(own, read, key=lambda each: each.high)  # the mean tells more than a percentile
-            found.pop(name)
-        if name in found:
+        before = found.get(name, shared.get(name) if name == "link" and key.lower() != name else None)
+        if before and name not in _JOINED:
             raise file.refuse(key, f"{name} appears twice", "remove one")
-        found[name] = read
+        found[name] = _JOINED[name](before, read) if before else read
     return found

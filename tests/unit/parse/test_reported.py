@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.interval import Interval
-from harness.parse import reported
+from harness.parse import quantities, reported
 from harness.parse.reported import Amount
 from tests.unit.parsing import known, listed, refused
 
@@ -27,10 +27,10 @@ def test_units_of_throughput_ios_and_links() -> None:
         ("64 KiB/s", 65536),
     ):
         for text in listed(texts):
-            found = reported.amount(text, "throughput")
+            found = reported.amount(text)
             assert found.value.mid == pytest.approx(bytes_s) and not found.unit, text
-    assert reported.amount("52.5k IOPS", "iops") == Amount(Interval(52450, 52500, 52550), reported.IOS)
-    told = reported.amount("1.8 Gbit/s", "x").value
+    assert reported.amount("52.5k IOPS") == Amount(Interval(52450, 52500, 52550), quantities.IOS)
+    told = reported.amount("1.8 Gbit/s").value
     assert told.high - told.low == pytest.approx(12.5e6)
     for links, rate_bit_s in (
         ("10G X520", 10e9),
@@ -42,7 +42,7 @@ def test_units_of_throughput_ios_and_links() -> None:
         ("WiFi 6, 1200 Mbit/s", 1.2e9),
     ):
         for words in listed(links):
-            link = reported.link(words, "link")
+            link = reported.link(words)
             assert link.members == 1 and not link.is_half
             assert link.rate_bit_s == rate_bit_s, words
             assert link.is_radio == ("WiFi" in words or "mobile" in words), words
@@ -110,7 +110,7 @@ def test_what_is_told_of_a_number_is_an_interval() -> None:
         ("90 to 110 MB/s", 90e6, 110e6),
         ("up to 100 MB/s", 0.0, 100e6),
     ):
-        found = reported.amount(text, "x").value
+        found = reported.amount(text).value
         assert (found.low, found.high) == pytest.approx((low, high)), text
     # What is not told of a mean: at least the slowest hundredth takes as long (Markov).
     slow = reported.entry("p99", "2 ms")[1]
@@ -132,7 +132,7 @@ def test_links_as_negotiated_and_bonds() -> None:
         ("bond of 10G", 20e9, False, 2),
         ("10G trunk", 10e9, False, 1),
     ):
-        found = reported.link(words, "link")
+        found = reported.link(words)
         assert (found.rate_bit_s, found.is_half, found.members) == (rate_bit_s, is_half, members), words
     assert reported.entry("duplex", "half")[1].is_half
     assert reported.entry("negotiated", "100 Mbit/s")[1].rate_bit_s == 1e8
@@ -146,7 +146,7 @@ def test_parts_of_another_figure() -> None:
         ("0.9 of the disk alone", "local"),
         ("50 % of 'AES-GCM, one SA'", "AES-GCM, one SA"),
     ):
-        found = reported.amount(text, "throughput")
+        found = reported.amount(text)
         assert (found.unit, found.part_of) == (reported.PARTS, of), text
 
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import enum
 import math
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -25,24 +24,21 @@ from harness.analysis.limit import Limit
 from harness.explain.utilization import (
     CLOCK,
     COSTS,
+    IPV6_MTU,
     MORE,
     MTU,
     NEAR_BY_S,
     NEARLY,
     Figure,
-    bytes_text,
     carries,
     contradictions,
     is_protected,
     rate_text,
-    words_of,
+    with_words,
 )
 from harness.explain.verdict import NEAR, Confidence
 from harness.model.units import format_duration, format_size
 from harness.parse.reported import PARTS, READ, Amount, Reported, amount
-
-IPV6_MTU = 1280
-"""RFC 8200, section 5: the least that a tunnel of IPv6 has."""
 
 ALIKE, TOO_DEAR = 0.95, 0.1
 """With a protection this part of the clear figure is no difference; below the second one it is seldom a
@@ -116,27 +112,8 @@ def _masked(f: Figure, limit: Limit, sure: Confidence, words: str) -> _Said:
 
 def judge_all(figures: Sequence[Reported]) -> list[Judged]:
     """All figures of a file. A protected one is compared with a clear one that has all else alike."""
-    every = [_with_words(_compared(each, figures)) for each in figures]
+    every = [with_words(_compared(each, figures)) for each in figures]
     return [_judged(Figure(_without_parts(each, every))) for each in every]
-
-
-def _with_words(claim: Reported) -> Reported:
-    """With what its words say: the bytes of an I/O (``rand-read-4k``), how many streams (``-P 8``), and the
-    link's MTU, which that of a tunnel is below."""
-    words = words_of(claim)
-    block = re.search(r"(?<![0-9.])([0-9]+) ?([km])i?b?(?![a-z])", words)
-    streams = re.search(
-        r"-p ?([0-9]{1,4})\b|\b([0-9]{1,4}) (?:parallel )?(?:streams|connections|flows)", words
-    )
-    about = f"{words} {claim.link.words if claim.link else ''}".lower()
-    named = re.search(r"mtu\D{0,3}([0-9]{3,5})", about)
-    mtu = claim.mtu or (int(named[1]) if named else 9000 if "jumbo" in about else None)
-    return msgspec.structs.replace(
-        claim,
-        block=claim.block or (int(block[1]) * 1024 ** " km".index(block[2]) if block else None),
-        streams=claim.streams or (int(streams[1] or streams[2]) or None if streams else None),
-        mtu=MTU if mtu and is_protected(claim) and IPV6_MTU <= mtu < MTU else mtu,
-    )
 
 
 def _compared(claim: Reported, among: Sequence[Reported]) -> Reported:
@@ -155,174 +132,153 @@ def _compared(claim: Reported, among: Sequence[Reported]) -> Reported:
 
 def _without_parts(claim: Reported, among: Sequence[Reported]) -> Reported:
     """Each figure that was reported as a part of another, by itself; unused where there is no other."""
-    known: dict[str, Amount | None] = {key: getattr(claim, key) for key in READ if READ[key] is amount}
-    titles = {each.title.lower(): each.throughput or each.iops for each in among if each.title}
-    if link := carries(claim):
-        titles["link"] = Amount(link)
+    known: dict[str, Amount | None] = {each.title.lower(): each.throughput or each.iops for each in among}
+    known |= {key: getattr(claim, key) for key in READ if READ[key] is amount}
+    link = carries(claim)
+    known["link"] = Amount(link) if link else None
     for key, each in known.items():
-        if each is None or each.unit != PARTS:
+        if key not in READ or each is None or each.unit != PARTS:
             continue
-        other = known.get(each.part_of) or titles.get(each.part_of.lower())
-        is_known = other is not None and other.unit != PARTS
-        whole = Amount(each.value.by(other.value), other.unit) if other and is_known else None
+        other = known.get(each.part_of) or known.get(each.part_of.lower())
+        whole = Amount(each.value.by(other.value), other.unit) if other and other.unit != PARTS else None
         why = () if whole else (f"{key}: a part of {each.part_of}, of which there is no figure",)
         claim = msgspec.structs.replace(claim, unused=(*claim.unused, *why), **{key: whole})
     return claim
 
 
-def _by_contradiction(f: Figure) -> _Said | None:
-    words = next(contradictions(f), None)
-    return _Said(AnswerKind.IMPOSSIBLE, Limit.UNKNOWN, HIGH, words) if words else None
-
-
-def _by_jumbo(f: Figure) -> _Said | None:
-    """More than frames of 1500 bytes carry, of a link whose MTU was not reported."""
-    if f.claim.mtu or not f.rate or not f.carried or f.rate.low <= f.carried.high * CLOCK:
-        return None
-    protocol = "TCP" if f.is_tcp else "UDP"
-    more = f"{bytes_text(f.rate.mid)} is more than the {bytes_text(f.carried.high)} that {protocol} carries"
-    wrong = f"these are jumbo frames,{' a cache answered,' if f.is_storage else ''} or a figure is wrong"
-    return _not_enough(f"{more} over {f.link} in frames of {MTU} bytes: {wrong}", "link")
-
-
-def _by_likeness(f: Figure) -> _Said | None:
-    """As fast as in clear, so something else limits both."""
-    bare, limits = carries(f.claim, protected=False), {use.limit for use in f.full}
-    framed = f.carried.mid / bare.mid if f.carried and bare else 1.0
-    if f.ratio is None or f.ratio < ALIKE * min(1.0, framed) or (len(limits) == 1 and not limits & WORK):
-        return None
-    words = f"with it, it is {f.ratio:.2f} of the clear figure, so something else limits both"
-    full = ", ".join(f"{name} {use.share.mid:.0%}" for name, use in f.used.items() if use in f.full)
-    limit = Limit.CPU if limits and limits <= WORK else Limit.UNKNOWN
-    return _masked(f, limit, MEDIUM, words + (f" ({full})" if full else ""))
-
-
-def _by_resources(f: Figure) -> _Said | None:
-    """What is full, or nearly, if that is one alone."""
-    limits = {use.limit for use in f.full}
-    if len(limits) > 1:
-        both = " and ".join(use.words for use in f.full)
-        return _not_enough(f"each of these may limit: {both}", "busiest_core", "in_parallel")
-    if not limits and f.figure is None:
-        return _not_enough("no figure was reported")
-    if not limits or (f.is_in_turn and not limits & WORK):
-        return None
-    use, nearly = f.full[0], [each for each in f.used.values() if each.is_nearly]
-    is_known = all(0 < f.share(name).mid < NEARLY and name not in f.open for name in use.others)
-    sure = HIGH if use.is_full and is_known and not f.open and not nearly else MEDIUM
-    if f.is_protected and use.limit not in WORK:
-        return _masked(f, use.limit, sure, use.words)
-    return _limited(use.limit, sure, use.words)
-
-
-def _by_cipher(f: Figure) -> _Said | None:
-    share = f.cipher if f.ratio is None or f.ratio < COSTS else None
-    if share is None or not NEAR <= share.mid <= MORE:
-        return None
-    return _limited(Limit.CRYPTO, MEDIUM, f"one core's cipher ({share.mid:.0%} of its stand-alone rate)")
-
-
-def _by_ratio(f: Figure) -> _Said | None:
-    """What the clear figure says of the protected one, where nothing is known to be full."""
-    link = f.share("link").mid
-    if f.ratio is None:
-        return None
-    takes = f"{f.protection} takes {1 - f.ratio:.0%}"
-    if not f.is_in_turn and (f.ratio < TOO_DEAR or f.is_idle):
-        why = "more than most ciphers: losses, fragments or an offload may be at fault"
-        if f.ratio >= TOO_DEAR and f.load:
-            why = f"and no core that was reported is more than {f.load.high:.0%} busy"
-        return _not_enough(f"{takes}, {why}", "busiest_core", "losses", "offloads")
-    if f.ratio >= COSTS:
-        return None
-    how = "the link is not full" if link else "nothing else is known to be full"
-    how = "each request waits for that" if f.is_in_turn else how
-    words = f"the processors' work for {f.protection} ({f.ratio:.2f} of the clear figure; {how})"
-    return _limited(Limit.CPU, MEDIUM if 0 < link < COSTS else LOW, words)
-
-
-def _by_more_at_once(f: Figure) -> _Said | None:
-    """What several at once say of one."""
-    times, link = f.times(f.claim.in_parallel), f.share("link").mid
-    if times is None:
-        return None
-    part, trip = times.mid, f.claim.round_trip or exact(0.0)
-    if part >= 1 / MORE and f.is_protected and 0 < link < NEARLY and not f.is_idle:
-        words = "one core's work for one tunnel (more streams are no faster, the link is not full)"
-        return _limited(Limit.CPU, LOW if f.load is None else MEDIUM, words)
-    if part > 1 / MANY:
-        return None
-    grows = f"several at once reach {1 / part:.1f} times as much, so nothing they share is full"
-    if f.is_storage:
-        return _limited(Limit.LATENCY, MEDIUM, f"how few requests are in flight ({grows})")
-    if trip.mid > NEAR_BY_S:
-        return _limited(Limit.WINDOW, LOW, f"one stream's window, or losses ({grows})")
-    words = f"one core's work for one {'tunnel' if f.is_protected else 'stream'} ({grows})"
-    return None if f.is_idle else _limited(Limit.CPU, MEDIUM if f.is_protected else LOW, words)
-
-
-def _by_time(f: Figure) -> _Said | None:
-    """The parts of an I/O's time: what the path does not take is the target's (Little's law)."""
-    each, trip, link = f.each_s, f.claim.round_trip, f.carried or exact(SLOWEST_BIT_S / 8)
-    if not (each and math.isfinite(each.high) and f.rate and f.claim.block) or f.share("link").mid >= NEAR:
-        return None
-    depth = f.in_flight or max(1.0, each.mid * f.rate.mid / f.claim.block)
-    what = f"{format_duration(each.mid)} each, {depth:.0f} at a time"
-    most = max(f.used.values(), key=lambda use: use.share.mid * (use.limit not in WORK), default=None)
-    if depth == 1 and most and most.limit not in WORK and most.share.mid >= 0.5:
-        return _limited(most.limit, MEDIUM, f"{most.words}; one request at a time")
-    # Requests wait for those before them on the link: for none, for half, or for all of them.
-    use = min(1.0, f.rate.mid / link.mid)
-    waits = Interval(use / depth, use * (1 + 1 / depth) / 2, use)
-    path = waits.plus((trip or Interval(0.0, NEAR_BY_S / 2, NEAR_BY_S)).times(1 / each.mid))
-    rest = path.falling(lambda part: 1 - part)
-    if rest.mid >= NEAR and rest.low >= 0.5 and not f.is_protected:
-        near = "" if trip else f" if the round trip is below {format_duration(NEAR_BY_S)}"
-        words = f"the target, which takes {rest.mid:.0%} of an I/O's time ({what}){near}"
-        if f.is_sync:
-            words = f"the target's disk, for which each write waits ({what}){near}"
-        is_idle = 0 < f.share("core").mid < NEARLY and "core" not in f.open
-        return _limited(
-            Limit.DEVICE if f.is_sync else Limit.TARGET, MEDIUM if trip and is_idle else LOW, words
-        )
-    if depth == 1:
-        return _limited(Limit.LATENCY, MEDIUM, f"one request at a time ({format_duration(each.mid)} each)")
-    if rest.high < NEAR:
-        return None
-    may = f"the target may take up to {max(0.0, rest.high):.0%} of an I/O's time ({what})"
-    return _not_enough(f"{may}, and the round trip the rest", "round_trip", "in_parallel")
-
-
-def _by_link(f: Figure) -> _Said | None:
-    """What a figure far below the link's rate suggests, where nothing else was reported; and what a path
-    within one machine does."""
-    link, share, trip = f.claim.link, f.share("link").mid, f.claim.round_trip or exact(0.0)
-    if f.is_storage or not link:
-        return None
-    if link.is_memory:
-        work = f"the processors' work{f' for {f.protection}' if f.is_protected else ''}"
-        return _limited(Limit.CPU, MEDIUM, f"{work}: nothing else is on the path")
-    if f.rate and trip.mid > NEAR_BY_S and not f.is_protected and 0 < share < COSTS:
-        flying = format_size(f.rate.mid * trip.mid)
-        words = f"one stream's window, or losses ({flying} in each {format_duration(trip.mid)})"
-        return _limited(Limit.WINDOW, LOW, words)
-    is_filled = 0 < (link.rate_bit_s or 0.0) <= FILLED_BIT_S and trip.mid <= NEAR_BY_S
-    is_work = f.is_protected and not f.is_offloaded and not f.is_idle
-    words = f"the processors' work for {f.protection}, if the clear figure fills the link"
-    return _limited(Limit.CPU, LOW, words) if is_filled and is_work and TOO_DEAR <= share < COSTS else None
-
-
-def _by_nothing(f: Figure) -> _Said:
+def _answers(f: Figure) -> Iterator[_Said]:
+    """All that the figure says, the surest first: the first is the answer."""
+    for words in contradictions(f):
+        yield _Said(AnswerKind.IMPOSSIBLE, Limit.UNKNOWN, HIGH, words)
+    if f.rate and not f.claim.mtu and f.share("link").low > CLOCK:
+        more = f"{rate_text(f.rate.mid)} is more than {f.link} carries in frames of {MTU} bytes"
+        cache = " a cache answered," if f.is_storage else ""
+        yield _not_enough(f"{more}: these are jumbo frames,{cache} or a figure is wrong", "link")
+    yield from _by_what_is_full(f)
+    yield from _by_protection(f)
+    yield from _by_more_at_once(f)
+    yield from _by_time(f)
+    yield from _by_link(f)
     if f.share("disk").low > MORE:
         caches = f"the target's memory{'' if 'direct' in f.about else ', or the page cache of this side,'}"
         times = f"{f.share('disk').mid:.2f} times what the disk gives by itself"
-        return _not_enough(f"{times}: {caches} answered, or the figures are of different disks", "cache")
+        yield _not_enough(f"{times}: {caches} answered, or the figures are of different disks", "cache")
     parts = [f"{rate_text(f.rate.mid)} of data" if f.rate else "I/Os or packets of unknown size"]
     parts += [f"{name} {_percent(use.share)}" for name, use in f.used.items()]
-    if f.is_polling and (f.claim.busiest_core or f.claim.processor):
-        parts.append("a core that polls is always busy")
+    parts += ["a core that polls is always busy"] if f.is_polling and any(f.ends[0]) else []
     full = f"{' or '.join(f.open)} may be full" if f.open else "nothing that was reported is full"
-    return _not_enough(f"{', '.join(parts)}: {full}", *(["busiest_core"] if "core" in f.open else []))
+    yield _not_enough(f"{', '.join(parts)}: {full}", *(["busiest_core"] if "core" in f.open else []))
+
+
+def _by_what_is_full(f: Figure) -> Iterator[_Said]:
+    """What is full, or nearly, if that is one alone; with a protection it is as fast as in clear only if
+    something else limits both."""
+    limits = {use.limit for use in f.full}
+    is_work = not limits or bool(limits & WORK)
+    bare = carries(f.claim, protected=False)
+    framed = f.carried.mid / bare.mid if f.carried and bare else 1.0
+    if f.ratio and f.ratio >= ALIKE * min(1.0, framed) and (is_work or len(limits) > 1):
+        words = f"with it, it is {f.ratio:.2f} of the clear figure, so something else limits both"
+        full = ", ".join(f"{name} {use.share.mid:.0%}" for name, use in f.used.items() if use in f.full)
+        limit = Limit.CPU if limits and limits <= WORK else Limit.UNKNOWN
+        yield _masked(f, limit, MEDIUM, words + (f" ({full})" if full else ""))
+    if len(limits) > 1:
+        both = " and ".join(use.words for use in f.full)
+        yield _not_enough(f"each of these may limit: {both}", "busiest_core", "in_parallel")
+    if limits and (is_work or not f.is_in_turn):
+        use, is_alone = f.full[0], not f.open and not any(each.is_nearly for each in f.used.values())
+        sure = HIGH if use.is_full and is_alone and all(map(f.is_free, use.others)) else MEDIUM
+        is_masked = f.is_protected and use.limit not in WORK
+        yield _masked(f, use.limit, sure, use.words) if is_masked else _limited(use.limit, sure, use.words)
+    if f.figure is None:
+        yield _not_enough("no figure was reported")
+
+
+def _by_protection(f: Figure) -> Iterator[_Said]:
+    """What its cipher, and the clear figure, say of a protected one where nothing is known to be full."""
+    link, ratio = f.share("link").mid, f.ratio or 0.0
+    if f.cipher and NEAR <= f.cipher.mid <= MORE and ratio < COSTS:
+        words = f"one core's cipher ({f.cipher.mid:.0%} of its stand-alone rate)"
+        yield _limited(Limit.CRYPTO, MEDIUM, words)
+    if f.ratio is None:
+        return
+    if not f.is_in_turn and (ratio < TOO_DEAR or f.is_idle):
+        why = "more than most ciphers: losses, fragments or an offload may be at fault"
+        if ratio >= TOO_DEAR and f.load:
+            why = f"and no core that was reported is more than {f.load.high:.0%} busy"
+        words = f"{f.protection} takes {1 - ratio:.0%}, {why}"
+        yield _not_enough(words, "busiest_core", "losses", "offloads")
+    if ratio < COSTS:
+        how = "the link is not full" if link else "nothing else is known to be full"
+        how = "each request waits for that" if f.is_in_turn else how
+        words = f"the processors' work for {f.protection} ({ratio:.2f} of the clear figure; {how})"
+        yield _limited(Limit.CPU, MEDIUM if 0 < link < COSTS else LOW, words)
+
+
+def _by_more_at_once(f: Figure) -> Iterator[_Said]:
+    """What several at once say of one."""
+    if (times := f.times(f.claim.in_parallel)) is None:
+        return
+    part, link = times.mid, f.share("link").mid
+    grows = f"several at once reach {1 / part:.1f} times as much, so nothing they share is full"
+    if part >= 1 / MORE and f.is_protected and 0 < link < NEARLY and not f.is_idle:
+        words = "one core's work for one tunnel (more streams are no faster, the link is not full)"
+        yield _limited(Limit.CPU, LOW if f.load is None else MEDIUM, words)
+    if part > 1 / MANY:
+        return
+    if f.is_storage:
+        yield _limited(Limit.LATENCY, MEDIUM, f"how few requests are in flight ({grows})")
+    if f.is_far:
+        yield _limited(Limit.WINDOW, LOW, f"one stream's window, or losses ({grows})")
+    if not f.is_idle:
+        words = f"one core's work for one {'tunnel' if f.is_protected else 'stream'} ({grows})"
+        yield _limited(Limit.CPU, MEDIUM if f.is_protected else LOW, words)
+
+
+def _by_time(f: Figure) -> Iterator[_Said]:
+    """The parts of an I/O's time: what the path does not take is the target's (Little's law)."""
+    each, trip, link = f.each_s, f.claim.round_trip, f.carried or exact(SLOWEST_BIT_S / 8)
+    if not (each and math.isfinite(each.high) and f.rate and f.claim.block) or f.share("link").mid >= NEAR:
+        return
+    depth = f.in_flight or max(1.0, each.mid * f.rate.mid / f.claim.block)
+    what = f"{format_duration(each.mid)} each, {depth:.0f} at a time"
+    for use in f.used.values() if depth == 1 else ():
+        if use.limit not in WORK and use.share.mid >= 0.5:
+            yield _limited(use.limit, MEDIUM, f"{use.words}; one request at a time")
+    # Requests wait for those before them on the link: for none, for half, or for all of them.
+    part = min(1.0, f.rate.mid / link.mid)
+    waits = Interval(part / depth, part * (1 + 1 / depth) / 2, part)
+    path = waits.plus((trip or Interval(0.0, NEAR_BY_S / 2, NEAR_BY_S)).times(1 / each.mid))
+    rest = path.falling(lambda part: 1 - part)
+    if rest.mid >= NEAR and rest.low >= 0.5 and not f.is_protected:
+        limit, words = Limit.TARGET, f"the target, which takes {rest.mid:.0%} of an I/O's time ({what})"
+        if f.is_sync:
+            limit, words = Limit.DEVICE, f"the target's disk, for which each write waits ({what})"
+        words += "" if trip else f" if the round trip is below {format_duration(NEAR_BY_S)}"
+        yield _limited(limit, MEDIUM if trip and f.is_free("core") else LOW, words)
+    if depth == 1:
+        yield _limited(Limit.LATENCY, MEDIUM, f"one request at a time ({format_duration(each.mid)} each)")
+    if rest.high >= NEAR:
+        may = f"the target may take up to {max(0.0, rest.high):.0%} of an I/O's time ({what})"
+        yield _not_enough(f"{may}, and the round trip the rest", "round_trip", "in_parallel")
+
+
+def _by_link(f: Figure) -> Iterator[_Said]:
+    """What a figure far below the link's rate suggests, where nothing else was reported; and what a path
+    within one machine does."""
+    link, share, trip = f.claim.link, f.share("link").mid, f.claim.round_trip
+    if f.is_storage or not link:
+        return
+    work = f"the processors' work{f' for {f.protection}' if f.is_protected else ''}"
+    if link.is_memory:
+        yield _limited(Limit.CPU, MEDIUM, f"{work}: nothing else is on the path")
+    if f.rate and trip and f.is_far and not f.is_protected and 0 < share < COSTS:
+        flying = f"{format_size(f.rate.mid * trip.mid)} in each {format_duration(trip.mid)}"
+        yield _limited(Limit.WINDOW, LOW, f"one stream's window, or losses ({flying})")
+    is_filled = 0 < (link.rate_bit_s or 0.0) <= FILLED_BIT_S and not f.is_far
+    is_work = f.is_protected and not f.is_offloaded and not f.is_idle
+    if is_filled and is_work and TOO_DEAR <= share < COSTS:
+        yield _limited(Limit.CPU, LOW, f"{work}, if the clear figure fills the link")
 
 
 def _percent(share: Interval) -> str:
@@ -330,35 +286,16 @@ def _percent(share: Interval) -> str:
     return f"{share.mid:.0%}" if share.high - share.low < 0.1 else f"{low} to {high}"
 
 
-STEPS = (
-    _by_contradiction,
-    _by_jumbo,
-    _by_likeness,
-    _by_resources,
-    _by_cipher,
-    _by_ratio,
-    _by_more_at_once,
-    _by_time,
-    _by_link,
-    _by_nothing,
-)
-"""In this order: the first that has an answer."""
-
-
 def _judged(f: Figure) -> Judged:
-    said = next(filter(None, (step(f) for step in STEPS)))
-    is_possible = said.answer is not AnswerKind.IMPOSSIBLE
+    said = next(_answers(f))
+    used = {} if said.answer is AnswerKind.IMPOSSIBLE else f.used
     return Judged(
         title=f.claim.title or f.claim.workload,
         answer=said.answer,
         limited_by=said.limit,
         confidence=said.sure,
         reason=said.words,
-        shares={
-            name: use.share.rising(lambda part: round(min(part, 1e18), 4))
-            for name, use in f.used.items()
-            if is_possible
-        },
+        shares={name: use.share.rising(lambda part: round(min(part, 1e18), 4)) for name, use in used.items()},
         decides=_decides(f, said) if said.sure is not HIGH or said.answer is AnswerKind.MASKED else {},
         unused=f.claim.unused,
     )

@@ -26,7 +26,8 @@ from harness.parse.reported import Amount, Reported, has
 SHARED = 0.5
 """The part of its rate that TCP gets at least of a medium that both directions share (802.11n to ax)."""
 
-MTU, JUMBO = 1500, 9000
+MTU, JUMBO, IPV6_MTU = 1500, 9000, 1280
+"""Bytes; the last is the least that a tunnel of IPv6 has (RFC 8200, section 5)."""
 
 NEARLY, BUSY = 0.85, 0.95
 """From which part on a resource may be full, and from which a core is; a link is from ``bounds.FULL`` on."""
@@ -75,6 +76,25 @@ def is_protected(claim: Reported) -> bool:
 def words_of(claim: Reported) -> str:
     """What was done, and over which protocol."""
     return f"{claim.workload} {claim.transport}".lower()
+
+
+def with_words(claim: Reported) -> Reported:
+    """With what its words say: the bytes of an I/O (``rand-read-4k``), how many streams (``-P 8``), and the
+    link's MTU, which that of a tunnel is below."""
+    words = words_of(claim)
+    block = re.search(r"(?<![0-9.])([0-9]+) ?([km])i?b?(?![a-z])", words)
+    streams = re.search(
+        r"-p ?([0-9]{1,4})\b|\b([0-9]{1,4}) (?:parallel )?(?:streams|connections|flows)", words
+    )
+    about = f"{words} {claim.link.words if claim.link else ''}".lower()
+    named = re.search(r"mtu\D{0,3}([0-9]{3,5})", about)
+    mtu = claim.mtu or (int(named[1]) if named else 9000 if "jumbo" in about else None)
+    return msgspec.structs.replace(
+        claim,
+        block=claim.block or (int(block[1]) * 1024 ** " km".index(block[2]) if block else None),
+        streams=claim.streams or (int(streams[1] or streams[2]) or None if streams else None),
+        mtu=MTU if mtu and is_protected(claim) and IPV6_MTU <= mtu < MTU else mtu,
+    )
 
 
 def _framing(claim: Reported, mtu_bytes: int) -> theory.Framing | None:
@@ -141,11 +161,6 @@ def carries(claim: Reported, *, protected: bool = True, mtu_bytes: int | None = 
 def rate_text(bytes_s: float) -> str:
     """In bits per second."""
     return format_rate(8 * bytes_s)
-
-
-def bytes_text(bytes_s: float) -> str:
-    """In both units."""
-    return f"{bytes_s / 1e6:.4g} MB/s ({rate_text(bytes_s)})"
 
 
 class Use(NamedTuple):
@@ -215,6 +230,7 @@ class Figure:
         self.load = own.most(target) if own and target else own or target
         self.is_target = target is not None and (own is None or target.mid > own.mid)
         self.is_idle = self.load is not None and self.load.high < BUSY
+        self.is_far = claim.round_trip is not None and claim.round_trip.mid > NEAR_BY_S
         # One at a time, what a protection adds is in the time of each.
         self.is_in_turn = self.in_flight == 1 and self.ratio is not None and self.ratio < COSTS
 
@@ -277,6 +293,10 @@ class Figure:
         """0 where nothing is known."""
         return self.used[name].share if name in self.used else exact(0.0)
 
+    def is_free(self, name: str) -> bool:
+        """Whether it is known not to be full."""
+        return 0 < self.share(name).mid < NEARLY and name not in self.open
+
     @property
     def full(self) -> list[Use]:
         """Those that may limit. Who waits is not busy all the time, so a full core makes the others nearly
@@ -308,7 +328,7 @@ def contradictions(f: Figure) -> Iterator[str]:
         of = msgspec.structs.replace(claim, workload=f"{'tcp ' if is_tcp else ''}{claim.workload}")
         most = carries(of, protected=is_framed, mtu_bytes=claim.mtu or JUMBO)
         if most and figure and figure.low > most.high * CLOCK:
-            more = f"{figure.mid / most.high - 1:.1%} more than the {bytes_text(most.high)}"
+            more = f"{figure.mid / most.high - 1:.1%} more than the {most.high / 1e6:.4g} MB/s ({rate_text(most.high)})"
             within = f" in {f.protection}" if is_framed else ""
             within += (
                 f" in frames of {claim.mtu} bytes" if claim.mtu else f", even in frames of {JUMBO} bytes"

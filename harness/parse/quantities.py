@@ -26,7 +26,8 @@ ABOUT = 0.05
 
 SMALLEST, LARGEST = 1e-18, 1e18
 
-IOS, PACKETS = "I/Os", "packets"
+IOS, PACKETS = "ios", "packets"
+"""What is counted, not bytes."""
 
 _QUALIFIED = re.compile(
     r"(?:(~|≈|(?:about|around|approx(?:\.|imately)?|roughly|circa|ca\.?|nearly|almost)\b\.?)"
@@ -38,14 +39,12 @@ _ONE = re.compile(rf"{_NUMBER}\s*(.*)", re.IGNORECASE)
 _RANGE = re.compile(
     rf"{_NUMBER}\s*((?!e[-+]?[0-9])[^0-9]*?)\s*(?:-|[\u2013\u2014]|\.\.|\bto\b)\s*([0-9].*)", re.IGNORECASE
 )
-_PER = r"(?:ps|/s(?:ec(?:ond)?)?|\s*per\s*(?:second|sec|s))"
-THROUGHPUTS = {
-    IOS: re.compile(r"([km]?)\s*(?:iops|ios?/s(?:ec)?)", re.IGNORECASE),
-    PACKETS: re.compile(rf"([kmg]?)\s*(?:pps|p/s|(?:packets|frames){_PER}?)", re.IGNORECASE),
-    "": re.compile(rf"([kKMGTmgt]?|(?i:kilo|mega|giga|tera))(i?)\s?((?i:bit|byte)s?|[bB])({_PER}?)"),
-}
-"""What is per second, by its unit's pattern: a prefix, and of bits and bytes three further groups."""
-
+_PER = r"(?:ps|/s(?:ec(?:ond)?)?|\s*per\s*(?:second|sec|s))?"
+_THROUGHPUT = re.compile(
+    r"([kKMGTmgt]?|(?i:kilo|mega|giga|tera))(i?)\s*(?:"
+    rf"(?P<ios>(?i:iops|ios?/s(?:ec)?))|(?P<packets>(?i:pps|p/s|(?:packets|frames){_PER}))"
+    rf"|(?P<bytes>(?:B|(?i:bytes?)){_PER})|(?P<bits>(?:b|(?i:bits?)){_PER}))"
+)
 _POWERS = " kmgt"
 _SIZE = re.compile(r"([kmgt]?)(i?)(?:b(?:ytes?)?)?", re.IGNORECASE)
 _TIMES = {"ns": 1e-9, "us": 1e-6, "usec": 1e-6, "ms": 1e-3, "msec": 1e-3, "s": 1, "sec": 1, "min": 60}
@@ -61,20 +60,20 @@ class Kind(NamedTuple):
     factor: Callable[[str], float | None]
 
 
+def counted(unit: str) -> str:
+    """``IOS`` or ``PACKETS`` of a unit per second; "" for bytes and bits."""
+    found = _THROUGHPUT.fullmatch(unit)
+    return found.lastgroup if found and found.lastgroup in (IOS, PACKETS) else ""
+
+
 def _per_second(unit: str) -> float | None:
-    if found := THROUGHPUTS[IOS].fullmatch(unit) or THROUGHPUTS[PACKETS].fullmatch(unit):
-        return float(1000.0 ** _POWERS.index(found[1].lower() or " "))
-    if (found := THROUGHPUTS[""].fullmatch(unit)) is None:
+    if (found := _THROUGHPUT.fullmatch(unit)) is None:
         return None
-    prefix, binary, of, per = found.groups()
-    if of == "b" and prefix in {"k", "m", "g", "t"} and per != "ps":
-        upper = prefix.upper()
-        raise UsageError(
-            f"{shown(unit)} could mean bits or bytes",
-            hint=f"write {upper}B/s for bytes, {upper}bit/s for bits",
-        )
-    power = _POWERS.index(prefix[:1].lower() or " ")
-    return float((1024.0 if binary else 1000.0) ** power / (1 if of == "B" or "yte" in of.lower() else 8))
+    if re.match(r"[kmgt]b(?!it|ps)", unit):
+        either = f"{unit[0].upper()}B/s for bytes, {unit[0].upper()}bit/s for bits"
+        raise UsageError(f"{shown(unit)} could mean bits or bytes", hint=f"write {either}")
+    power = _POWERS.index(found[1][:1].lower() or " ")
+    return float((1024.0 if found[2] else 1000.0) ** power / (8 if found["bits"] else 1))
 
 
 def _of_full(unit: str) -> float | None:
@@ -108,7 +107,7 @@ def number(text: str, kind: Kind) -> tuple[Interval, str]:
         return Interval(low, (low + high) / 2, high), unit
     found = _ONE.fullmatch(bare)
     digits, unit = (found[1].rstrip(".,"), found[2].strip()) if found else ("", "")
-    if THROUGHPUTS[IOS].fullmatch(unit) or THROUGHPUTS[PACKETS].fullmatch(unit):
+    if counted(unit):
         digits = digits.replace(",", "")  # none is done by parts
     if re.fullmatch(r"[0-9]{1,3},[0-9]{3}", digits):
         both = f"{digits.replace(',', '')} or {digits.replace(',', '.')}"

@@ -22,7 +22,7 @@ from harness.model.errors import UsageError
 from harness.model.units import parse_rate_bit_s, shown
 from harness.parse import quantities
 from harness.parse.files import TomlFile, read_text
-from harness.parse.quantities import CORE, LARGEST, THROUGHPUT, THROUGHPUTS, Unused
+from harness.parse.quantities import CORE, LARGEST, THROUGHPUT, Unused
 
 KIND = "figures"
 PARTS = "parts"
@@ -110,7 +110,7 @@ def amount(text: str) -> Amount:
         is_key = key == "link" or READ.get(key) is amount
         return Amount(quantities.part(found[1]), PARTS, key if is_key else title)
     value, unit = quantities.number(text, THROUGHPUT)
-    return Amount(value, next(name for name, units in THROUGHPUTS.items() if units.fullmatch(unit)))
+    return Amount(value, quantities.counted(unit))
 
 
 _RATE = (

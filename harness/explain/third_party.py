@@ -30,6 +30,7 @@ from harness.explain.utilization import (
     NEAR_BY_S,
     NEARLY,
     Figure,
+    State,
     carries,
     contradictions,
     is_protected,
@@ -166,28 +167,29 @@ def _answers(f: Figure) -> Iterator[_Said]:
     parts = [f"{rate_text(f.rate.mid)} of data" if f.rate else "I/Os or packets of unknown size"]
     parts += [f"{name} {_percent(use.share)}" for name, use in f.used.items()]
     parts += ["a core that polls is always busy"] if f.is_polling and any(f.ends[0]) else []
-    full = f"{' or '.join(f.open)} may be full" if f.open else "nothing that was reported is full"
-    yield _not_enough(f"{', '.join(parts)}: {full}", *(["busiest_core"] if "core" in f.open else []))
+    may_be = f.among(State.OPEN)
+    full = f"{' or '.join(may_be)} may be full" if may_be else "nothing that was reported is full"
+    yield _not_enough(f"{', '.join(parts)}: {full}", *(["busiest_core"] if "core" in may_be else []))
 
 
 def _by_what_is_full(f: Figure) -> Iterator[_Said]:
     """What is full, or nearly, if that is one alone; with a protection it is as fast as in clear only if
     something else limits both."""
-    limits = {use.limit for use in f.full}
+    limits, free = {use.limit for use in f.limiting}, f.among(State.FREE)
     is_work = not limits or bool(limits & WORK)
     bare = carries(f.claim, protected=False)
     framed = f.carried.mid / bare.mid if f.carried and bare else 1.0
     if f.ratio and f.ratio >= ALIKE * min(1.0, framed) and (is_work or len(limits) > 1):
         words = f"with it, it is {f.ratio:.2f} of the clear figure, so something else limits both"
-        full = ", ".join(f"{name} {use.share.mid:.0%}" for name, use in f.used.items() if use in f.full)
+        full = ", ".join(f"{name} {use.share.mid:.0%}" for name, use in f.used.items() if use in f.limiting)
         limit = Limit.CPU if limits and limits <= WORK else Limit.UNKNOWN
         yield _masked(f, limit, MEDIUM, words + (f" ({full})" if full else ""))
     if len(limits) > 1:
-        both = " and ".join(use.words for use in f.full)
+        both = " and ".join(use.words for use in f.limiting)
         yield _not_enough(f"each of these may limit: {both}", "busiest_core", "in_parallel")
     if limits and (is_work or not f.is_in_turn):
-        use, is_alone = f.full[0], not f.open and not any(each.is_nearly for each in f.used.values())
-        sure = HIGH if use.is_full and is_alone and all(map(f.is_free, use.others)) else MEDIUM
+        use, doubts = f.limiting[0], f.among(State.OPEN) + f.among(State.NEARLY)
+        sure = HIGH if not doubts and {*use.others} <= {*free} else MEDIUM
         is_masked = f.is_protected and use.limit not in WORK
         yield _masked(f, use.limit, sure, use.words) if is_masked else _limited(use.limit, sure, use.words)
     if f.figure is None:
@@ -255,7 +257,7 @@ def _by_time(f: Figure) -> Iterator[_Said]:
         if f.is_sync:
             limit, words = Limit.DEVICE, f"the target's disk, for which each write waits ({what})"
         words += "" if trip else f" if the round trip is below {format_duration(NEAR_BY_S)}"
-        yield _limited(limit, MEDIUM if trip and f.is_free("core") else LOW, words)
+        yield _limited(limit, MEDIUM if trip and "core" in f.among(State.FREE) else LOW, words)
     if depth == 1:
         yield _limited(Limit.LATENCY, MEDIUM, f"one request at a time ({format_duration(each.mid)} each)")
     if rest.high >= NEAR:

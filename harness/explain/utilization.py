@@ -4,6 +4,7 @@ long each I/O takes); and what contradicts itself."""
 
 from __future__ import annotations
 
+import enum
 import math
 import re
 from collections.abc import Iterator
@@ -83,8 +84,8 @@ def with_words(claim: Reported) -> Reported:
     link's MTU, which that of a tunnel is below."""
     words = words_of(claim)
     block = re.search(r"(?<![0-9.])([0-9]+) ?([km])i?b?(?![a-z])", words)
-    streams = re.search(
-        r"-p ?([0-9]{1,4})\b|\b([0-9]{1,4}) (?:parallel )?(?:streams|connections|flows)", words
+    streams = re.search(r"-p ?([0-9]{1,4})\b", words) or re.search(
+        r"\b([0-9]{1,4}) (?:parallel )?(?:streams|connections|flows)", words
     )
     about = f"{words} {claim.link.words if claim.link else ''}".lower()
     named = re.search(r"mtu\D{0,3}([0-9]{3,5})", about)
@@ -92,7 +93,7 @@ def with_words(claim: Reported) -> Reported:
     return msgspec.structs.replace(
         claim,
         block=claim.block or (int(block[1]) * 1024 ** " km".index(block[2]) if block else None),
-        streams=claim.streams or (int(streams[1] or streams[2]) or None if streams else None),
+        streams=claim.streams or (int(streams[1]) or None if streams else None),
         mtu=MTU if mtu and is_protected(claim) and IPV6_MTU <= mtu < MTU else mtu,
     )
 
@@ -116,11 +117,12 @@ def _transport(claim: Reported) -> wire.WireProtocol | None:
 
 def _is_tcp(claim: Reported) -> bool:
     """Whether the protocol runs over TCP; iperf does unless it says UDP."""
-    about = f"{words_of(claim)} {claim.protection}"
-    is_known = _transport(claim) or has(
-        r"\btcp|iperf|nfs|\bsmb|cifs|\bssh|sftp|\bscp|rsync|http|\bftp", about
+    about, over = (
+        f"{words_of(claim)} {claim.protection}",
+        r"tcp|iperf|nfs|\bsmb|cifs|ssh|s?ftp|\bscp|rsync|http",
     )
-    return bool(is_known) and not has("udp|rdma|roce|infiniband", about)
+    is_known = _transport(claim) is not None or has(over, about)
+    return is_known and not has("udp|rdma|roce|infiniband", about)
 
 
 def carries(claim: Reported, *, protected: bool = True, mtu_bytes: int | None = None) -> Interval | None:
@@ -163,6 +165,12 @@ def rate_text(bytes_s: float) -> str:
     return format_rate(8 * bytes_s)
 
 
+class State(enum.Enum):
+    """``OPEN``: by what was reported it may be full or not."""
+
+    FULL, NEARLY, OPEN, FREE = range(4)
+
+
 class Use(NamedTuple):
     """How full a resource may be, in words what limits if it is, and what is wrong ``beyond`` what is
     ``possible``.
@@ -182,17 +190,13 @@ class Use(NamedTuple):
     beyond: str = ""
 
     @property
-    def is_full(self) -> bool:
-        return self.share.mid >= self.full and self.nearly <= self.share.low <= self.most
-
-    @property
-    def is_nearly(self) -> bool:
-        return self.nearly <= self.share.mid <= self.most and not self.is_full
-
-    @property
-    def is_open(self) -> bool:
-        """Whether that is not known."""
-        return self.share.mid < self.nearly and self.share.high >= min(self.full, 1.0)
+    def state(self) -> State:
+        if self.share.mid >= self.full and self.nearly <= self.share.low <= self.most:
+            return State.FULL
+        if self.nearly <= self.share.mid <= self.most:
+            return State.NEARLY
+        may_be = self.share.mid < self.nearly and self.share.high >= min(self.full, 1.0)
+        return State.OPEN if may_be else State.FREE
 
 
 class Figure:
@@ -273,12 +277,6 @@ class Figure:
         return self.claim.latency
 
     @property
-    def held(self) -> str:
-        """The same in words."""
-        took = format_duration(self.each_s.mid) if self.each_s else "nothing"
-        return f"{self.in_flight} at a time, each I/O takes {took} at this rate"
-
-    @property
     def cipher(self) -> Interval | None:
         """Which part of one core's time the cipher takes, by what it does by itself."""
         is_work = self.is_protected and not self.is_offloaded
@@ -293,21 +291,17 @@ class Figure:
         """0 where nothing is known."""
         return self.used[name].share if name in self.used else exact(0.0)
 
-    def is_free(self, name: str) -> bool:
-        """Whether it is known not to be full."""
-        return 0 < self.share(name).mid < NEARLY and name not in self.open
+    def among(self, state: State) -> list[str]:
+        """The resources in a state."""
+        return [name for name, use in self.used.items() if use.state is state]
 
     @property
-    def full(self) -> list[Use]:
+    def limiting(self) -> list[Use]:
         """Those that may limit. Who waits is not busy all the time, so a full core makes the others nearly
         full; and a full link leaves them some of their time."""
-        is_sure = any(name in self.used and self.used[name].is_full for name in ("core", "link"))
-        return [use for use in self.used.values() if use.is_full or (use.is_nearly and not is_sure)]
-
-    @property
-    def open(self) -> list[str]:
-        """Those of which that is not known."""
-        return [name for name, use in self.used.items() if use.is_open]
+        full = self.among(State.FULL)
+        names = full if {"core", "link"} & {*full} else full + self.among(State.NEARLY)
+        return [self.used[name] for name in names]
 
 
 def _over(one: Interval | None, other: Interval | None) -> Interval | None:
@@ -328,16 +322,15 @@ def contradictions(f: Figure) -> Iterator[str]:
         of = msgspec.structs.replace(claim, workload=f"{'tcp ' if is_tcp else ''}{claim.workload}")
         most = carries(of, protected=is_framed, mtu_bytes=claim.mtu or JUMBO)
         if most and figure and figure.low > most.high * CLOCK:
-            more = f"{figure.mid / most.high - 1:.1%} more than the {most.high / 1e6:.4g} MB/s ({rate_text(most.high)})"
-            within = f" in {f.protection}" if is_framed else ""
-            within += (
-                f" in frames of {claim.mtu} bytes" if claim.mtu else f", even in frames of {JUMBO} bytes"
-            )
-            of_what = f"{'TCP' if is_tcp else 'data'} that {f.link} carries{within}"
+            limit = f"the {most.high / 1e6:.4g} MB/s ({rate_text(most.high)})"
+            limit += f" of {'TCP' if is_tcp else 'data'} that {f.link} carries"
+            limit += f" in {f.protection}" if is_framed else ""
+            limit += f" in frames of {claim.mtu} bytes" if claim.mtu else f", even in frames of {JUMBO} bytes"
             wrong = (
                 f"{'a cache on this side answered, or ' if f.is_storage else ''}the link or the unit is wrong"
             )
-            yield f"{name}{rate_text(figure.mid)} is {more} of {of_what}; {wrong}"
+            more = f"{figure.mid / most.high - 1:.1%} more than {limit}"
+            yield f"{name}{rate_text(figure.mid)} is {more}; {wrong}"
     yield from (use.beyond for use in f.used.values() if use.share.low > use.possible)
     if claim.iops and claim.throughput and rate and claim.block and not claim.throughput.unit:
         by_ios = claim.iops.value.mid * claim.block
@@ -345,7 +338,8 @@ def contradictions(f: Figure) -> Iterator[str]:
             said_ios = f"{claim.iops.value.mid:g} I/Os of {format_size(claim.block)} per second"
             yield f"{said_ios} are {rate_text(by_ios)}, not {rate_text(rate.mid)}"
     if claim.latency and (each := f.each_s) and claim.latency.low > 1.5 * each.high:
-        yield f"{f.held} (Little's law), and at least {format_duration(claim.latency.low)} were reported"
+        took = f"{f.in_flight} at a time, each I/O takes {format_duration(each.mid)} at this rate"
+        yield f"{took} (Little's law), and at least {format_duration(claim.latency.low)} were reported"
     for busiest, whole in f.ends:
         if busiest and whole and whole.low > 1.05 * busiest.high:
             yield f"all cores are {whole.mid:.0%} busy on average, and the busiest only {busiest.mid:.0%}"
@@ -373,7 +367,7 @@ def _uses(f: Figure) -> Iterator[tuple[str, Use]]:
         yield "window", Use(Limit.WINDOW, share.by(trip), words, COSTS, COSTS)
     if trip and each and f.in_flight:
         words = f"the round trip ({waited} of the {took} of each I/O, {f.in_flight} at a time)"
-        beyond = f"{f.held}, and a round trip {waited}: a cache answered, or more at a time"
+        beyond = f"{words} is longer than the I/O: a cache answered, or more at a time"
         share = trip.over(each)
         yield "round trip", Use(Limit.ROUND_TRIP, share, words, COSTS, NEAR, possible=PING, beyond=beyond)
     if rate and trip and claim.loss and claim.loss.low and not f.is_storage:

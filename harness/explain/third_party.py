@@ -31,7 +31,6 @@ from harness.explain.utilization import (
     NEARLY,
     Figure,
     State,
-    carries,
     contradictions,
     is_protected,
     rate_text,
@@ -39,7 +38,7 @@ from harness.explain.utilization import (
 )
 from harness.explain.verdict import NEAR, Confidence
 from harness.model.units import format_duration, format_size
-from harness.parse.reported import PARTS, READ, Amount, Reported, amount
+from harness.parse.reported import PARTS, READ, Amount, Reported, amount, has
 
 ALIKE, TOO_DEAR = 0.95, 0.1
 """With a protection this part of the clear figure is no difference; below the second one it is seldom a
@@ -135,7 +134,7 @@ def _without_parts(claim: Reported, among: Sequence[Reported]) -> Reported:
     """Each figure that was reported as a part of another, by itself; unused where there is no other."""
     known: dict[str, Amount | None] = {each.title.lower(): each.throughput or each.iops for each in among}
     known |= {key: getattr(claim, key) for key in READ if READ[key] is amount}
-    link = carries(claim)
+    link = Figure(claim).carried
     known["link"] = Amount(link) if link else None
     for key, each in known.items():
         if key not in READ or each is None or each.unit != PARTS:
@@ -177,7 +176,7 @@ def _by_what_is_full(f: Figure) -> Iterator[_Said]:
     something else limits both."""
     limits, free = {use.limit for use in f.limiting}, f.among(State.FREE)
     is_work = not limits or bool(limits & WORK)
-    bare = carries(f.claim, protected=False)
+    bare = f.carries(is_clear=True)
     framed = f.carried.mid / bare.mid if f.carried and bare else 1.0
     if f.ratio and f.ratio >= ALIKE * min(1.0, framed) and (is_work or len(limits) > 1):
         words = f"with it, it is {f.ratio:.2f} of the clear figure, so something else limits both"
@@ -254,7 +253,7 @@ def _by_time(f: Figure) -> Iterator[_Said]:
     rest = path.falling(lambda part: 1 - part)
     if rest.mid >= NEAR and rest.low >= 0.5 and not f.is_protected:
         limit, words = Limit.TARGET, f"the target, which takes {rest.mid:.0%} of an I/O's time ({what})"
-        if f.is_sync:
+        if has(r"d?sync\b|flush", f.words):
             limit, words = Limit.DEVICE, f"the target's disk, for which each write waits ({what})"
         words += "" if trip else f" if the round trip is below {format_duration(NEAR_BY_S)}"
         yield _limited(limit, MEDIUM if trip and "core" in f.among(State.FREE) else LOW, words)
@@ -312,42 +311,33 @@ def _decides(f: Figure, said: _Said) -> dict[str, str]:
     names = [name for name in said.first if name not in known]
     known |= {"link"} if f.carried else set()
     names += [key for key in DECIDES if hasattr(claim, key) and key not in known]
-    rw = f"--rw={'rand' if f.is_random else ''}read --bs={claim.block or 4096}"
+    rw = f"--rw={'rand' if 'rand' in f.words else ''}read --bs={claim.block or 4096}"
     found = {}
-    for words, network, storage in (DECIDES[name] for name in names):
-        command = storage if f.is_storage else network
+    for words, network, *storage in (DECIDES[name] for name in names):
+        command = storage[0] if storage and f.is_storage else network
         if command and (f.is_protected or "PROTECTION" not in words):
             found[words.replace("PROTECTION", f.protection)] = command.replace("RW", rw)
     return dict(list(found.items())[: 4 if said.answer is AnswerKind.NOT_ENOUGH else 2])
 
 
 _FIO = "fio --name=x --filename=DISK --readonly --direct=1 RW"
-_LOAD, _LINK, _PING = "mpstat -P ALL 1", "ethtool DEV; ip link show DEV", "ping -i 0.002 -c 1000 HOST"
-_SPEED, _LOST = (
-    "openssl speed -evp aes-128-gcm -bytes 1420",
-    "nstat -az TcpRetransSegs IpFragCreates IpReasmFails",
-)
-_OFFLOAD, _FASTER = (
-    "ethtool -K DEV gro off gso off tso off",
-    "harness run --link wired:unshaped --protect ...",
-)
-DECIDES = {
-    "busiest_core": ("each core's load at both ends meanwhile", _LOAD, _LOAD),
-    "link": ("the link's rate and MTU", _LINK, _LINK),
+DECIDES: dict[str, tuple[str, ...]] = {
+    "busiest_core": ("each core's load at both ends meanwhile", "mpstat -P ALL 1"),
+    "link": ("the link's rate and MTU", "ethtool DEV; ip link show DEV"),
     "unprotected": ("the same without PROTECTION", "iperf3 -c HOST", "harness run --protect off,..."),
     "local": ("the disk by itself, on the target", "", _FIO),
     "cache": ("more than all memory, past the caches", "", f"{_FIO} --size=TWICE_THE_MEMORY"),
     "depth": ("how many requests are in flight", "", "iostat -x 1"),
     "in_parallel": ("more at once", "iperf3 -c HOST -P 8", f"{_FIO} --ioengine=libaio --iodepth=32"),
-    "round_trip": ("the round trip, pinged in quick succession", _PING, _PING),
-    "cipher": ("the cipher of PROTECTION by itself on one core", _SPEED, _SPEED),
+    "round_trip": ("the round trip, pinged in quick succession", "ping -i 0.002 -c 1000 HOST"),
+    "cipher": ("the cipher of PROTECTION alone, on one core", "openssl speed -evp aes-128-gcm -bytes 1420"),
     "window": ("the window, and what is in flight", "ss -ti", ""),
-    "losses": ("retransmissions and fragments", _LOST, _LOST),
-    "offloads": ("the same without segmentation offloads", _OFFLOAD, _OFFLOAD),
-    "faster": ("PROTECTION where nothing else is full", _FASTER, _FASTER),
+    "losses": ("retransmissions and fragments", "nstat -az TcpRetransSegs IpFragCreates IpReasmFails"),
+    "offloads": ("the same without segmentation offloads", "ethtool -K DEV gro off gso off tso off"),
+    "faster": ("PROTECTION where nothing else is full", "harness run --link wired:unshaped --protect ..."),
 }
-"""By what was not reported: what would decide it, and the command that measures it, of a network and of
-storage ("" for none)."""
+"""By what was not reported: what would decide it, and the command that measures it, of a network and, if that
+is another one, of storage ("" for none)."""
 
 
 def lines(found: Sequence[Judged]) -> list[str]:

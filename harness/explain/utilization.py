@@ -8,7 +8,6 @@ import enum
 import math
 import re
 from collections.abc import Iterator
-from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
@@ -47,9 +46,11 @@ MORE = 1.1
 """Several at once that reach at most so many times what one does share what is full. More than so many times
 a disk's or TCP's own figure is not its."""
 
-SEEKS, CACHED = Interval(75, 150, 250), 4
-"""Random I/Os per second of a disk that turns; no queue orders them so well that there are more than so many
-times the most."""
+TURNS, ARRAY = (
+    r"hdd|spinning|hard disk|rotat|[57][.,]?[24]00|1[05]k",
+    "raid|array|pool|disks|drives",
+)
+"""Words of a disk that turns, and of an unknown number of disks."""
 
 CLOCK = 1.0002
 """How much faster than its rate a link may be: both clocks are right to 100 ppm (IEEE 802.3)."""
@@ -109,57 +110,6 @@ def _framing(claim: Reported, mtu_bytes: int) -> theory.Framing | None:
     return next(theory.esp(each, mode) for pattern, each in _CIPHERS.items() if has(pattern, words))
 
 
-def _transport(claim: Reported) -> wire.WireProtocol | None:
-    """The protocol whose headers are known."""
-    name = next((name for name in TRANSPORTS if name.split("-")[0] in words_of(claim)), None)
-    return wire.transport(name) if name else None
-
-
-def _is_tcp(claim: Reported) -> bool:
-    """Whether the protocol runs over TCP; iperf does unless it says UDP."""
-    about, over = (
-        f"{words_of(claim)} {claim.protection}",
-        r"tcp|iperf|nfs|\bsmb|cifs|ssh|s?ftp|\bscp|rsync|http",
-    )
-    is_known = _transport(claim) is not None or has(over, about)
-    return is_known and not has("udp|rdma|roce|infiniband", about)
-
-
-def carries(claim: Reported, *, protected: bool = True, mtu_bytes: int | None = None) -> Interval | None:
-    """Bytes of data per second that the link carries in full frames: TCP's with timestamps (RFC 7323), and at
-    most without, or UDP's unless TCP was reported. One connection has one link of a bond."""
-    link, words = claim.link, words_of(claim)
-    if link is None or link.rate_bit_s is None:
-        return None
-    all_bytes_s = link.rate_bit_s / 8
-    if claim.packet:
-        # The size of the frame, as in RFC 2544, or of UDP's data.
-        most = claim.packet / (claim.packet + 20)
-        part = Interval(claim.packet / (claim.packet + 66), most, most)
-    elif link.is_radio:
-        part = exact(1.0)
-    else:
-        mtu_bytes = mtu_bytes or claim.mtu or MTU
-        framing = _framing(claim, mtu_bytes) if protected and is_protected(claim) else None
-        profile = LinkProfile(
-            name="reported", title="", emulated=False, rate_bit_s=round(link.rate_bit_s), mtu_bytes=mtu_bytes
-        )
-        if not (goodput := bounds.goodput_bytes_per_s(profile, framing)):
-            return None
-        spare = theory.TCP_HEADER_BYTES - (20 if _is_tcp(claim) else UDP_HEADER_BYTES)
-        most = 1 + spare / theory.Wire(link=profile, framing=framing).mss_bytes
-        transport, least = _transport(claim), most if "udp" in words else 1.0
-        if transport and claim.block and least == 1:
-            least = claim.block / (claim.block + transport.header_bytes({}, claim.block))
-        part = Interval(least, least, most).times(goodput / all_bytes_s)
-    if link.is_radio or link.is_half:
-        part = Interval(part.low * SHARED, part.mid * (1 + SHARED) / 2, part.high)
-    elif has(r"\brw\b|mix|bidir|duplex|both|read.*write|write.*read", words):
-        part = part.times(2)
-    one = 1 / link.members
-    return part.by(Interval(one, min(1.0, (claim.streams or 1) * one), 1.0)).times(all_bytes_s)
-
-
 def rate_text(bytes_s: float) -> str:
     """In bits per second."""
     return format_rate(8 * bytes_s)
@@ -200,32 +150,44 @@ class Use(NamedTuple):
 
 
 class Figure:
-    """One figure with what follows from its words; rates are in bytes of data per second."""
+    """One figure with what follows from its words; rates are in bytes of data per second.
+
+    ``each_s`` is the time of an I/O, by Little's law or as reported; ``cipher`` the part of a core's time
+    that the cipher takes, by what it does by itself. ``ends`` are the loads of either end's busiest core, and
+    of all.
+    """
 
     def __init__(self, claim: Reported) -> None:
-        words, disk = words_of(claim), claim.disk
-        self.claim, self.about = claim, f"{words} {claim.machine} {claim.note} {disk}".lower()
-        self.is_random, self.is_tcp = "rand" in words, _is_tcp(claim)
+        self.claim, self.words = claim, words_of(claim)
+        self.about = f"{self.words} {claim.machine} {claim.note} {claim.disk}".lower()
+        # What was done.
+        name = next((name for name in TRANSPORTS if name.split("-")[0] in self.words), None)
+        self.transport = wire.transport(name) if name else None
+        over = r"\btcp|iperf|\bnfs|\bsmb|cifs|\bssh|sftp|\bscp|rsync|http|\bftp"
+        self.is_tcp = name is not None or has(over, f"{self.words} {claim.protection}")
+        self.is_tcp = self.is_tcp and not has("udp|rdma|roce|infiniband", f"{self.words} {claim.protection}")
         named = r"fio|read|write|disk|volume|\bdd\b|copy|nfs|smb|ceph"
-        self.is_storage = bool(_transport(claim) or claim.block or has(named, words))
+        self.is_storage = bool(name or claim.block or has(named, self.words))
         self.is_polling = has("spdk|dpdk|vpp|mayastor|poll", self.about)
-        self.is_sync = has(r"d?sync\b|flush", words)
-        turns = has(r"hdd|spinning|hard disk|rotat|[57][.,]?[24]00|1[05]k", disk)
-        several = re.search(r"\b([0-9]{1,3}) ?[x*]", disk.lower())
-        is_known = several or not has("raid|array|pool|disks|drives", disk)
-        self.turning = (float(several[1]) if several else 1.0) if turns and is_known else 0.0
         self.is_protected = is_protected(claim)
         self.protection = claim.protection.strip() or "the protection"
         self.is_offloaded = bool(claim.offload) or has("null", f"{claim.protection} {claim.algorithm}")
+        # How fast.
         self.figure = claim.throughput or claim.iops
         self.rate = self.bytes_s(self.figure)
-        # dd has one request in flight, and so has each job of fio's engines that wait.
-        depth = claim.depth or (1 if has(r"\bdd\b.*(sync|direct)|psync", words) else None)
-        self.in_flight = depth and depth * (claim.jobs or 1)
         self.link = format_rate(claim.link.rate_bit_s) if claim.link and claim.link.rate_bit_s else "the link"
-        self.carried = carries(claim)
+        self.carried = self.carries()
         ratio = self.times(claim.unprotected) if self.is_protected else None
         self.ratio = ratio.mid if ratio else None
+        # dd has one request in flight, and so has each job of fio's engines that wait.
+        depth = claim.depth or (1 if has(r"\bdd\b.*(sync|direct)|psync", self.words) else None)
+        self.in_flight = depth and depth * (claim.jobs or 1)
+        held = exact(claim.block * self.in_flight) if claim.block and self.in_flight else None
+        self.each_s = _over(held, self.rate) or claim.latency
+        self.is_far = claim.round_trip is not None and claim.round_trip.mid > NEAR_BY_S
+        # One at a time, what a protection adds is in the time of each.
+        self.is_in_turn = self.in_flight == 1 and self.ratio is not None and self.ratio < COSTS
+        # How busy.
         self.ends = (
             (claim.busiest_core, claim.processor),
             (claim.target_busiest_core, claim.target_processor),
@@ -234,9 +196,45 @@ class Figure:
         self.load = own.most(target) if own and target else own or target
         self.is_target = target is not None and (own is None or target.mid > own.mid)
         self.is_idle = self.load is not None and self.load.high < BUSY
-        self.is_far = claim.round_trip is not None and claim.round_trip.mid > NEAR_BY_S
-        # One at a time, what a protection adds is in the time of each.
-        self.is_in_turn = self.in_flight == 1 and self.ratio is not None and self.ratio < COSTS
+        is_work = self.is_protected and not self.is_offloaded
+        self.cipher = _over(self.rate, self.bytes_s(claim.cipher)) if is_work else None
+        self.used = dict(_uses(self))
+
+    def carries(
+        self, *, is_clear: bool = False, is_tcp: bool = False, mtu_bytes: int | None = None
+    ) -> Interval | None:
+        """Bytes of data per second that the link carries in full frames: TCP's with timestamps (RFC 7323),
+        and at most without, or UDP's unless TCP was reported. One connection has one link of a bond."""
+        claim, link = self.claim, self.claim.link
+        if link is None or link.rate_bit_s is None:
+            return None
+        if claim.packet:
+            # The size of the frame, as in RFC 2544, or of UDP's data.
+            most = claim.packet / (claim.packet + 20)
+            part = Interval(claim.packet / (claim.packet + 66), most, most)
+        elif link.is_radio:
+            part = exact(1.0)
+        else:
+            mtu_bytes, rate_bit_s = mtu_bytes or claim.mtu or MTU, round(link.rate_bit_s)
+            framing = None if is_clear or not self.is_protected else _framing(claim, mtu_bytes)
+            profile = LinkProfile(
+                name="reported", title="", emulated=False, rate_bit_s=rate_bit_s, mtu_bytes=mtu_bytes
+            )
+            if not (goodput := bounds.goodput_bytes_per_s(profile, framing)):
+                return None
+            spare = theory.TCP_HEADER_BYTES - (20 if self.is_tcp or is_tcp else UDP_HEADER_BYTES)
+            most = 1 + spare / theory.Wire(link=profile, framing=framing).mss_bytes
+            least = most if "udp" in self.words else 1.0
+            if self.transport and claim.block and least == 1:
+                least = claim.block / (claim.block + self.transport.header_bytes({}, claim.block))
+            part = Interval(least, least, most).times(8 * goodput / link.rate_bit_s)
+        if link.is_radio or link.is_half:
+            part = Interval(part.low * SHARED, part.mid * (1 + SHARED) / 2, part.high)
+        elif has(r"\brw\b|mix|bidir|duplex|both|read.*write|write.*read", self.words):
+            part = part.times(2)
+        one = 1 / link.members
+        one_to_all = Interval(one, min(1.0, (claim.streams or 1) * one), 1.0)
+        return part.by(one_to_all).times(link.rate_bit_s / 8)
 
     def bytes_s(self, other: Amount | None) -> Interval | None:
         """Bytes of data per second; None where the size of an I/O or packet is not known."""
@@ -261,31 +259,6 @@ class Figure:
         # The load of one full core is probably that.
         is_one = NEARLY <= together.mid < 1.3
         return Interval(min(1.0, whole.low), most if is_one else min(1.0, whole.mid), most)
-
-    @property
-    def ios(self) -> Interval | None:
-        """I/Os per second."""
-        if self.figure and self.figure.unit == IOS:
-            return self.figure.value
-        return _over(self.rate, exact(self.claim.block) if self.claim.block else None)
-
-    @cached_property
-    def each_s(self) -> Interval | None:
-        """The time of each I/O by Little's law, or as reported."""
-        if self.rate and self.claim.block and self.in_flight:
-            return exact(self.claim.block * self.in_flight).over(self.rate)
-        return self.claim.latency
-
-    @property
-    def cipher(self) -> Interval | None:
-        """Which part of one core's time the cipher takes, by what it does by itself."""
-        is_work = self.is_protected and not self.is_offloaded
-        return _over(self.rate, self.bytes_s(self.claim.cipher)) if is_work else None
-
-    @cached_property
-    def used(self) -> dict[str, Use]:
-        """The resources that were reported."""
-        return dict(_uses(self))
 
     def share(self, name: str) -> Interval:
         """0 where nothing is known."""
@@ -319,8 +292,7 @@ def contradictions(f: Figure) -> Iterator[str]:
     ):
         figure = f.bytes_s(said)
         is_tcp = f.is_tcp or said is claim.network
-        of = msgspec.structs.replace(claim, workload=f"{'tcp ' if is_tcp else ''}{claim.workload}")
-        most = carries(of, protected=is_framed, mtu_bytes=claim.mtu or JUMBO)
+        most = f.carries(is_clear=not is_framed, is_tcp=is_tcp, mtu_bytes=claim.mtu or JUMBO)
         if most and figure and figure.low > most.high * CLOCK:
             limit = f"the {most.high / 1e6:.4g} MB/s ({rate_text(most.high)})"
             limit += f" of {'TCP' if is_tcp else 'data'} that {f.link} carries"
@@ -376,16 +348,25 @@ def _uses(f: Figure) -> Iterator[tuple[str, Use]]:
         reached = exact(segment).over(trip.by(claim.loss.rising(math.sqrt)))
         words = f"packet loss (at {claim.loss.mid:.2%} TCP reaches {rate_text(reached.mid)} there)"
         yield "loss", Use(Limit.LOST_PACKETS, rate.over(reached), words, math.inf, NEAR, PING)
+    several = re.search(r"\b([0-9]{1,3}) ?[x*]", claim.disk.lower())
     if share := f.times(claim.local):
         off = r"(no|without|un)[ -]?cach|cache[ds]? ?(is |are |=)?(off|none)|(larger|more) than (memory|ram)"
         possible = MORE if has(off, f.about.replace(" the ", " ")) else math.inf
         words = f"the disk ({share.mid:.2f} of its stand-alone rate)"
         beyond = f"{share.mid:.2f} times what the disk gives by itself, and a cache was ruled out"
-    elif f.turning and f.is_random and (ios := f.ios):
-        seeks, possible = ios.over(SEEKS.times(f.turning)), CACHED
-        share = Interval(seeks.low, min(1.0, seeks.mid), seeks.high)
-        words = f"the disk's seeks ({SEEKS.low:g} to {SEEKS.high:g} I/Os a second)"
-        beyond = f"{ios.mid:.0f} random I/Os a second; a disk that turns has {SEEKS.high:g}: a cache answered"
+    elif (
+        f.figure
+        and has("rand", f.words)
+        and has(TURNS, claim.disk)
+        and (several or not has(ARRAY, claim.disk))
+    ):
+        # No queue orders seeks so well that there are four times the most.
+        seeks, possible = Interval(75, 150, 250).times(float(several[1]) if several else 1.0), 4.0
+        ios = f.figure.value if f.figure.unit == IOS else f.figure.value.times(1 / (claim.block or math.inf))
+        share = ios.over(seeks)
+        share = Interval(share.low, min(1.0, share.mid), share.high)
+        words = f"the disk's seeks ({seeks.low:g} to {seeks.high:g} I/Os a second)"
+        beyond = f"{ios.mid:.0f} random I/Os a second; a disk that turns has {seeks.high:g}: a cache answered"
     if share:
         yield "disk", Use(Limit.DEVICE, share, words, NEARLY, NEARLY, MORE, possible=possible, beyond=beyond)
     if network and (share := _over(rate, network)):

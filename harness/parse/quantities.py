@@ -46,9 +46,10 @@ _THROUGHPUT = re.compile(
     rf"|(?P<bytes>(?:B|(?i:bytes?)){_PER})|(?P<bits>(?:b|(?i:bits?)){_PER}))"
 )
 _POWERS = " kmgt"
-_SIZE = re.compile(r"([kmgt]?)(i?)(?:b(?:ytes?)?)?", re.IGNORECASE)
+_SIZE = re.compile(r"[kmgt]?(?:ib)?|b", re.IGNORECASE)
 _TIMES = {"ns": 1e-9, "us": 1e-6, "usec": 1e-6, "ms": 1e-3, "msec": 1e-3, "s": 1, "sec": 1, "min": 60}
 CORE = r"of (?:one|a|1) (?:core|cpu)"
+_OF_FULL = re.compile(rf"(%|percent)?( ?{CORE})?( busy| used| load)?", re.IGNORECASE)
 
 
 class Kind(NamedTuple):
@@ -76,22 +77,16 @@ def _per_second(unit: str) -> float | None:
     return float((1024.0 if found[2] else 1000.0) ** power / (8 if found["bits"] else 1))
 
 
-def _of_full(unit: str) -> float | None:
-    is_one = re.fullmatch(rf"(%|percent)?( ?{CORE})?( busy| used| load)?", unit, re.IGNORECASE)
-    return (0.01 if unit else 1.0) if is_one else None
-
-
-def _bytes(unit: str) -> float | None:
-    found = _SIZE.fullmatch(unit)
-    return float(1024.0 ** _POWERS.index(found[1].lower() or " ")) if found else None
-
-
 THROUGHPUT = Kind(
     "a number with a unit such as MB/s, MiB/s, Mbit/s, Gbit/s, IOPS or pps", '"110 MB/s"', _per_second
 )
-PART = Kind("a percentage", '"95 %"', _of_full)
+PART = Kind(
+    "a percentage", '"95 %"', lambda unit: (0.01 if unit else 1.0) if _OF_FULL.fullmatch(unit) else None
+)
 TIME = Kind("a time with its unit", '"0.2 ms"', lambda unit: _TIMES.get(re.sub("[µμ]", "u", unit)))
-SIZE = Kind("a number of bytes", "64K", _bytes)
+SIZE = Kind(
+    "a number of bytes", "64K", lambda unit: parse_size(f"1{unit}") if _SIZE.fullmatch(unit) else None
+)
 
 
 def number(text: str, kind: Kind) -> tuple[Interval, str]:
@@ -178,9 +173,11 @@ def size(text: str) -> int:
 
 def sizes(text: str) -> Interval:
     """What may be so many bytes: of ``64 KB`` powers of 1000 and of 1024."""
-    found, unit = number(text, SIZE)
-    power = _POWERS.index(unit[:1].lower()) if re.fullmatch("[kmgt]b(ytes?)?", unit, re.IGNORECASE) else 0
-    return Interval(found.low / 1.024**power, found.mid, found.high)
+    power = 0
+    if found := re.search(r"([kmgt])b(ytes?)?\s*$", text, re.IGNORECASE):
+        text, power = text[: found.end(1)], _POWERS.index(found[1].lower())
+    can_be = number(text, SIZE)[0]
+    return Interval(can_be.low / 1.024**power, can_be.mid, can_be.high)
 
 
 def mtu(text: str) -> int:

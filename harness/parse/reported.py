@@ -156,49 +156,32 @@ def link(words: str) -> ReportedLink:
     )
 
 
-_READ: Mapping[Callable[[str], Any], str] = {
-    str: "title source machine note protection algorithm offload transport workload disk",
-    amount: "throughput iops unprotected local network in_parallel cipher",
-    quantities.count: "depth jobs streams cores",
-    quantities.part: "busiest_core target_busiest_core processor target_processor loss",
-    quantities.duration: "round_trip",
+_KEYS: Mapping[Callable[[str], Any], str] = {
+    str: """title=name,what source=url machine=hardware,cpu_model disk workload transport=protocol offload
+        note=kernel,os,nic,driver,software,tool,date,direction,comment,author protection=ipsec,vpn,encryption
+        algorithm=algorithms,proposal,esp,cipher_suite""",
+    amount: """throughput=speed,rate,bandwidth,bw,goodput,result,measured,figure,pps iops
+        unprotected=clear,plain,baseline,unencrypted,without,without_protection,no_protection,clear_figure
+        local=storage,local_disk,disk_alone network=tcp,iperf,iperf3 in_parallel cipher""",
+    quantities.count: """depth=iodepth,qd,queue_depth,outstanding jobs=numjobs,threads cores
+        streams=connections,sessions,flows,parallel,tunnels""",
+    quantities.part: """loss=packet_loss,retransmits
+        target_processor=target_cpu,target_load,server_cpu,receiver_processor
+        busiest_core=core,core_load,one_core,sender_core,client_core,initiator_core,initiator_busiest_core
+        target_busiest_core=target_core,receiver_core,server_core,receiver_busiest_core,server_busiest_core
+        processor=cpu,load,cpu_load,processor_load,cpu_usage,cpu_utilization,sender_processor""",
+    quantities.duration: "round_trip=rtt,ping",
     quantities.latency: "latency",
-    quantities.size: "block packet",
-    quantities.sizes: "window",
+    quantities.size: "block=bs,block_size,blocksize,io_size packet=packet_size,frame_size,datagram",
+    quantities.sizes: "window=tcp_window",
     quantities.mtu: "mtu",
-    link: "link",
+    link: "link=negotiated,link_speed,duplex",
 }
-READ = {key: read for read, keys in _READ.items() for key in keys.split()}
-"""By key: how to read its value."""
+"""By how to read their values: keys, each with other names that people give to it."""
 
-_ALSO = {
-    "throughput": "speed rate bandwidth bw goodput result measured figure pps",
-    "round_trip": "rtt ping",
-    "block": "bs block_size blocksize io_size",
-    "packet": "packet_size frame_size datagram packets_of",
-    "depth": "iodepth qd queue_depth outstanding",
-    "jobs": "numjobs threads",
-    "streams": "connections sessions flows parallel tunnels",
-    "unprotected": "clear plain baseline unencrypted without without_protection no_protection clear_figure",
-    "local": "storage local_disk disk_alone",
-    "network": "tcp iperf iperf3",
-    "busiest_core": "core core_load one_core sender_core client_core initiator_core initiator_busiest_core",
-    "target_busiest_core": "target_core receiver_core server_core receiver_busiest_core server_busiest_core",
-    "processor": "cpu load cpu_load processor_load cpu_usage cpu_utilization sender_processor",
-    "target_processor": "target_cpu target_load server_cpu receiver_processor",
-    "protection": "ipsec vpn encryption",
-    "algorithm": "algorithms proposal esp cipher_suite",
-    "note": "kernel os nic driver software tool date direction comment author",
-    "title": "name what",
-    "source": "url",
-    "transport": "protocol",
-    "machine": "hardware cpu_model",
-    "loss": "packet_loss retransmits",
-    "window": "tcp_window",
-    "link": "negotiated link_speed duplex",
-}
-ALSO = {name: key for key, names in _ALSO.items() for name in names.split()}
-"""Other names that people give to keys."""
+READ = {each.partition("=")[0]: read for read, keys in _KEYS.items() for each in keys.split()}
+_OTHERS = (each.partition("=") for keys in _KEYS.values() for each in keys.split())
+ALSO = {name: key for key, _, names in _OTHERS for name in names.split(",") if name}
 
 QUESTIONS = {
     "throughput": "the figure (1.8 Gbit/s, 110 MB/s, 50k IOPS)",
@@ -218,6 +201,7 @@ QUESTIONS = {
     "window": "TCP's window (64K)",
 }
 """What ``harness explain --ask`` asks, by key."""
+
 MISSPELT = 0.7
 """From which likeness on a key is taken for another one misspelt (difflib)."""
 

@@ -39,18 +39,9 @@ a window or round trips are what is waited for."""
 NEAR_BY_S = 1e-3
 """The longest round trip of a path near by."""
 
-PING = 2.0
-"""How many times the round trip of I/Os in a row a ping takes at most: it wakes idle processors up."""
-
 MORE = 1.1
 """Several at once that reach at most so many times what one does share what is full. More than so many times
 a disk's or TCP's own figure is not its."""
-
-TURNS, ARRAY = (
-    r"hdd|spinning|hard disk|rotat|[57][.,]?[24]00|1[05]k",
-    "raid|array|pool|disks|drives",
-)
-"""Words of a disk that turns, and of an unknown number of disks."""
 
 CLOCK = 1.0002
 """How much faster than its rate a link may be: both clocks are right to 100 ppm (IEEE 802.3)."""
@@ -298,11 +289,9 @@ def contradictions(f: Figure) -> Iterator[str]:
             limit += f" of {'TCP' if is_tcp else 'data'} that {f.link} carries"
             limit += f" in {f.protection}" if is_framed else ""
             limit += f" in frames of {claim.mtu} bytes" if claim.mtu else f", even in frames of {JUMBO} bytes"
-            wrong = (
-                f"{'a cache on this side answered, or ' if f.is_storage else ''}the link or the unit is wrong"
-            )
             more = f"{figure.mid / most.high - 1:.1%} more than {limit}"
-            yield f"{name}{rate_text(figure.mid)} is {more}; {wrong}"
+            cache = "a cache on this side answered, or " if f.is_storage else ""
+            yield f"{name}{rate_text(figure.mid)} is {more}; {cache}the link or the unit is wrong"
     yield from (use.beyond for use in f.used.values() if use.share.low > use.possible)
     if claim.iops and claim.throughput and rate and claim.block and not claim.throughput.unit:
         by_ios = claim.iops.value.mid * claim.block
@@ -341,25 +330,23 @@ def _uses(f: Figure) -> Iterator[tuple[str, Use]]:
         words = f"the round trip ({waited} of the {took} of each I/O, {f.in_flight} at a time)"
         beyond = f"{words} is longer than the I/O: a cache answered, or more at a time"
         share = trip.over(each)
-        yield "round trip", Use(Limit.ROUND_TRIP, share, words, COSTS, NEAR, possible=PING, beyond=beyond)
+        # A ping wakes idle processors up: it takes up to twice the round trip of I/Os in a row.
+        yield "round trip", Use(Limit.ROUND_TRIP, share, words, COSTS, NEAR, possible=2.0, beyond=beyond)
     if rate and trip and claim.loss and claim.loss.low and not f.is_storage:
         # Mathis et al., 1997: what Reno reaches; CUBIC is near it where round trips are short.
         segment = 1.22 * streams * max(1, (claim.mtu or MTU) - 20 - theory.TCP_HEADER_BYTES)
         reached = exact(segment).over(trip.by(claim.loss.rising(math.sqrt)))
         words = f"packet loss (at {claim.loss.mid:.2%} TCP reaches {rate_text(reached.mid)} there)"
-        yield "loss", Use(Limit.LOST_PACKETS, rate.over(reached), words, math.inf, NEAR, PING)
+        yield "loss", Use(Limit.LOST_PACKETS, rate.over(reached), words, math.inf, NEAR, 2.0)
     several = re.search(r"\b([0-9]{1,3}) ?[x*]", claim.disk.lower())
+    is_counted = several or not has("raid|array|pool|disks|drives", claim.disk)
+    turns = has(r"hdd|spinning|hard disk|rotat|[57][.,]?[24]00|1[05]k", claim.disk)
     if share := f.times(claim.local):
         off = r"(no|without|un)[ -]?cach|cache[ds]? ?(is |are |=)?(off|none)|(larger|more) than (memory|ram)"
         possible = MORE if has(off, f.about.replace(" the ", " ")) else math.inf
         words = f"the disk ({share.mid:.2f} of its stand-alone rate)"
         beyond = f"{share.mid:.2f} times what the disk gives by itself, and a cache was ruled out"
-    elif (
-        f.figure
-        and has("rand", f.words)
-        and has(TURNS, claim.disk)
-        and (several or not has(ARRAY, claim.disk))
-    ):
+    elif f.figure and turns and is_counted and has("rand", f.words):
         # No queue orders seeks so well that there are four times the most.
         seeks, possible = Interval(75, 150, 250).times(float(several[1]) if several else 1.0), 4.0
         ios = f.figure.value if f.figure.unit == IOS else f.figure.value.times(1 / (claim.block or math.inf))

@@ -244,8 +244,8 @@ def entry(key: str, value: object) -> tuple[str, Any]:
     if name in READ:
         return name, READ[name](text)
     if near := difflib.get_close_matches(name, [*READ, *ALSO], 1, MISSPELT):
-        raise UsageError(f"there is no key {shown(key)}", hint=f"did you mean {ALSO.get(near[0], near[0])}?")
-    raise Unused(f"there is no key {shown(key)}", hint=f"there are {', '.join(READ)}")
+        raise UsageError("there is no key of that name", hint=f"did you mean {ALSO.get(near[0], near[0])}?")
+    raise Unused("there is no key of that name", hint=f"there are {', '.join(READ)}")
 
 
 def load(path: Path) -> tuple[Reported, ...]:
@@ -277,7 +277,7 @@ def _entries(file: TomlFile, data: Mapping[str, object], shared: Mapping[str, An
         try:
             name, read = entry(key, value)
         except Unused as error:
-            found["unused"] = (*found.get("unused", shared.get("unused", ())), f"{key}: {error.message}")
+            found["unused"] = (*found.get("unused", shared.get("unused", ())), f"{key[:60]}: {error.message}")
             continue
         except UsageError as error:
             raise file.refuse(key, error.message, error.hint or "") from error

@@ -29,7 +29,7 @@ from harness.explain.utilization import (
     MTU,
     NEAR_BY_S,
     NEARLY,
-    Figure,
+    Described,
     State,
     contradictions,
     is_protected,
@@ -105,7 +105,7 @@ def _not_enough(words: str, *first: str) -> _Said:
     return _Said(AnswerKind.NOT_ENOUGH, Limit.UNKNOWN, NONE, words, first)
 
 
-def _masked(f: Figure, limit: Limit, sure: Confidence, words: str) -> _Said:
+def _masked(f: Described, limit: Limit, sure: Confidence, words: str) -> _Said:
     said = f"{words}: {f.protection} was not under load, so its cost is unknown"
     return _Said(AnswerKind.MASKED, limit, sure, said, ("faster",))
 
@@ -113,7 +113,7 @@ def _masked(f: Figure, limit: Limit, sure: Confidence, words: str) -> _Said:
 def judge_all(figures: Sequence[Reported]) -> list[Judged]:
     """All figures of a file. A protected one is compared with a clear one that has all else alike."""
     every = [with_words(_compared(each, figures)) for each in figures]
-    return [_judged(Figure(_without_parts(each, every))) for each in every]
+    return [_judged(Described(_without_parts(each, every))) for each in every]
 
 
 def _compared(claim: Reported, among: Sequence[Reported]) -> Reported:
@@ -134,7 +134,7 @@ def _without_parts(claim: Reported, among: Sequence[Reported]) -> Reported:
     """Each figure that was reported as a part of another, by itself; unused where there is no other."""
     known: dict[str, Amount | None] = {each.title.lower(): each.throughput or each.iops for each in among}
     known |= {key: getattr(claim, key) for key in READ if READ[key] is amount}
-    link = Figure(claim).carried
+    link = Described(claim).carried
     known["link"] = Amount(link) if link else None
     for key, each in known.items():
         if key not in READ or each is None or each.unit != PARTS:
@@ -146,7 +146,7 @@ def _without_parts(claim: Reported, among: Sequence[Reported]) -> Reported:
     return claim
 
 
-def _answers(f: Figure) -> Iterator[_Said]:
+def _answers(f: Described) -> Iterator[_Said]:
     """All that the figure says, the surest first: the first is the answer."""
     for words in contradictions(f):
         yield _Said(AnswerKind.IMPOSSIBLE, Limit.UNKNOWN, HIGH, words)
@@ -171,7 +171,7 @@ def _answers(f: Figure) -> Iterator[_Said]:
     yield _not_enough(f"{', '.join(parts)}: {full}", *(["busiest_core"] if "core" in may_be else []))
 
 
-def _by_what_is_full(f: Figure) -> Iterator[_Said]:
+def _by_what_is_full(f: Described) -> Iterator[_Said]:
     """What is full, or nearly, if that is one alone; with a protection it is as fast as in clear only if
     something else limits both."""
     limits, free = {use.limit for use in f.limiting}, f.among(State.FREE)
@@ -195,7 +195,7 @@ def _by_what_is_full(f: Figure) -> Iterator[_Said]:
         yield _not_enough("no figure was reported")
 
 
-def _by_protection(f: Figure) -> Iterator[_Said]:
+def _by_protection(f: Described) -> Iterator[_Said]:
     """What its cipher, and the clear figure, say of a protected one where nothing is known to be full."""
     link, ratio = f.share("link").mid, f.ratio or 0.0
     if f.cipher and NEAR <= f.cipher.mid <= MORE and ratio < COSTS:
@@ -216,7 +216,7 @@ def _by_protection(f: Figure) -> Iterator[_Said]:
         yield _limited(Limit.CPU, MEDIUM if 0 < link < COSTS else LOW, words)
 
 
-def _by_more_at_once(f: Figure) -> Iterator[_Said]:
+def _by_more_at_once(f: Described) -> Iterator[_Said]:
     """What several at once say of one."""
     if (times := f.times(f.claim.in_parallel)) is None:
         return
@@ -236,7 +236,7 @@ def _by_more_at_once(f: Figure) -> Iterator[_Said]:
         yield _limited(Limit.CPU, MEDIUM if f.is_protected else LOW, words)
 
 
-def _by_time(f: Figure) -> Iterator[_Said]:
+def _by_time(f: Described) -> Iterator[_Said]:
     """The parts of an I/O's time: what the path does not take is the target's (Little's law)."""
     each, trip, link = f.each_s, f.claim.round_trip, f.carried or exact(SLOWEST_BIT_S / 8)
     if not (each and math.isfinite(each.high) and f.rate and f.claim.block) or f.share("link").mid >= NEAR:
@@ -264,7 +264,7 @@ def _by_time(f: Figure) -> Iterator[_Said]:
         yield _not_enough(f"{may}, and the round trip the rest", "round_trip", "in_parallel")
 
 
-def _by_link(f: Figure) -> Iterator[_Said]:
+def _by_link(f: Described) -> Iterator[_Said]:
     """What a figure far below the link's rate suggests, where nothing else was reported; and what a path
     within one machine does."""
     link, share, trip = f.claim.link, f.share("link").mid, f.claim.round_trip
@@ -287,7 +287,7 @@ def _percent(share: Interval) -> str:
     return f"{share.mid:.0%}" if share.high - share.low < 0.1 else f"{low} to {high}"
 
 
-def _judged(f: Figure) -> Judged:
+def _judged(f: Described) -> Judged:
     said = next(_answers(f))
     used = {} if said.answer is AnswerKind.IMPOSSIBLE else f.used
     return Judged(
@@ -302,7 +302,7 @@ def _judged(f: Figure) -> Judged:
     )
 
 
-def _decides(f: Figure, said: _Said) -> dict[str, str]:
+def _decides(f: Described, said: _Said) -> dict[str, str]:
     """What would decide it: what the answer names, then what was not reported, the most useful first."""
     claim = f.claim
     known = {key for key in DECIDES if getattr(claim, key, None) is not None} - {"link"}

@@ -112,7 +112,7 @@ class State(enum.Enum):
     FULL, NEARLY, OPEN, FREE = range(4)
 
 
-class Use(NamedTuple):
+class Share(NamedTuple):
     """How full a resource may be, in words what limits if it is, and what is wrong ``beyond`` what is
     ``possible``.
 
@@ -140,7 +140,7 @@ class Use(NamedTuple):
         return State.OPEN if may_be else State.FREE
 
 
-class Figure:
+class Described:
     """One figure with what follows from its words; rates are in bytes of data per second.
 
     ``each_s`` is the time of an I/O, by Little's law or as reported; ``cipher`` the part of a core's time
@@ -260,7 +260,7 @@ class Figure:
         return [name for name, use in self.used.items() if use.state is state]
 
     @property
-    def limiting(self) -> list[Use]:
+    def limiting(self) -> list[Share]:
         """Those that may limit. Who waits is not busy all the time, so a full core makes the others nearly
         full; and a full link leaves them some of their time."""
         full = self.among(State.FULL)
@@ -272,7 +272,7 @@ def _over(one: Interval | None, other: Interval | None) -> Interval | None:
     return one.over(other) if one and other else None
 
 
-def contradictions(f: Figure) -> Iterator[str]:
+def contradictions(f: Described) -> Iterator[str]:
     """What cannot be, and by how much."""
     claim, rate = f.claim, f.rate
     for name, said, is_framed in (
@@ -309,7 +309,7 @@ def contradictions(f: Figure) -> Iterator[str]:
                 yield f"a load of {load.mid:.0%} is more than {claim.cores or 'all'} cores have"
 
 
-def _uses(f: Figure) -> Iterator[tuple[str, Use]]:
+def _uses(f: Described) -> Iterator[tuple[str, Share]]:
     """By what a figure may be limited, if it was reported."""
     claim, rate, trip, each = f.claim, f.rate, f.claim.round_trip, f.each_s
     said, streams = rate_text(rate.mid) if rate else "", claim.streams or 1
@@ -320,24 +320,24 @@ def _uses(f: Figure) -> Iterator[tuple[str, Use]]:
         of += " in both directions together" if claim.link.is_half else ""
         of += f"; a connection has one link of {claim.link.members}" if claim.link.members > 1 else ""
         words = f"the link's rate ({said}; {f.link} {of})"
-        yield "link", Use(Limit.LINK, share, words, bounds.FULL, NEARLY, others=())
+        yield "link", Share(Limit.LINK, share, words, bounds.FULL, NEARLY, others=())
     if f.load:
         yield "core", _core(f, f.load)
     if trip and claim.window and (share := _over(rate, claim.window.times(streams))):
         words = f"the window ({format_size(claim.window.mid)} in {waited} a stream)"
-        yield "window", Use(Limit.WINDOW, share.by(trip), words, COSTS, COSTS)
+        yield "window", Share(Limit.WINDOW, share.by(trip), words, COSTS, COSTS)
     if trip and each and f.in_flight:
         words = f"the round trip ({waited} of the {took} of each I/O, {f.in_flight} at a time)"
         beyond = f"{words} is longer than the I/O: a cache answered, or more at a time"
         share = trip.over(each)
         # A ping wakes idle processors up: it takes up to twice the round trip of I/Os in a row.
-        yield "round trip", Use(Limit.ROUND_TRIP, share, words, COSTS, NEAR, possible=2.0, beyond=beyond)
+        yield ("round trip", Share(Limit.ROUND_TRIP, share, words, COSTS, NEAR, possible=2.0, beyond=beyond))
     if rate and trip and claim.loss and claim.loss.low and not f.is_storage:
         # Mathis et al., 1997: what Reno reaches; CUBIC is near it where round trips are short.
         segment = 1.22 * streams * max(1, (claim.mtu or MTU) - 20 - theory.TCP_HEADER_BYTES)
         reached = exact(segment).over(trip.by(claim.loss.rising(math.sqrt)))
         words = f"packet loss (at {claim.loss.mid:.2%} TCP reaches {rate_text(reached.mid)} there)"
-        yield "loss", Use(Limit.LOST_PACKETS, rate.over(reached), words, math.inf, NEAR, 2.0)
+        yield "loss", Share(Limit.LOST_PACKETS, rate.over(reached), words, math.inf, NEAR, 2.0)
     several = re.search(r"\b([0-9]{1,3}) ?[x*]", claim.disk.lower())
     is_counted = several or not has("raid|array|pool|disks|drives", claim.disk)
     turns = has(r"hdd|spinning|hard disk|rotat|[57][.,]?[24]00|1[05]k", claim.disk)
@@ -355,15 +355,21 @@ def _uses(f: Figure) -> Iterator[tuple[str, Use]]:
         words = f"the disk's seeks ({seeks.low:g} to {seeks.high:g} I/Os a second)"
         beyond = f"{ios.mid:.0f} random I/Os a second; a disk that turns has {seeks.high:g}: a cache answered"
     if share:
-        yield "disk", Use(Limit.DEVICE, share, words, NEARLY, NEARLY, MORE, possible=possible, beyond=beyond)
+        yield (
+            "disk",
+            Share(Limit.DEVICE, share, words, NEARLY, NEARLY, MORE, possible=possible, beyond=beyond),
+        )
     if network and (share := _over(rate, network)):
         words = f"TCP's rate without storage ({rate_text(network.mid)})"
         beyond = f"{said} is {share.mid:.1f} times TCP's ({rate_text(network.mid)})"
         beyond += ": that is of something else, or a cache on this side answered"
-        yield "TCP by itself", Use(Limit.LINK, share, words, math.inf, NEARLY, possible=MORE, beyond=beyond)
+        yield (
+            "TCP by itself",
+            Share(Limit.LINK, share, words, math.inf, NEARLY, possible=MORE, beyond=beyond),
+        )
 
 
-def _core(f: Figure, load: Interval) -> Use:
+def _core(f: Described, load: Interval) -> Share:
     """A full core, and what it works at, as far as the figures separate that."""
     busiest, whole = f.ends[f.is_target]
     busy = f"busiest core {load.mid:.0%} busy"
@@ -378,4 +384,4 @@ def _core(f: Figure, load: Interval) -> Use:
         work = f"packets and {f'cipher of {f.protection}' if f.is_protected else 'requests'}"
     whose = "the target's " if f.is_target else ""
     words = f"{whose}processor: {work} ({busy})"
-    return Use(Limit.CRYPTO if part >= 0.5 else Limit.CPU, load, words, BUSY, NEARLY, others=("link",))
+    return Share(Limit.CRYPTO if part >= 0.5 else Limit.CPU, load, words, BUSY, NEARLY, others=("link",))

@@ -52,7 +52,7 @@ CORE = r"of (?:one|a|1) (?:core|cpu)"
 _OF_FULL = re.compile(rf"(%|percent)?( ?{CORE})?( busy| used| load)?", re.IGNORECASE)
 
 
-class Kind(NamedTuple):
+class Dimension(NamedTuple):
     """A kind of quantity: its words and an example for a message, and how much a unit is of it; None where
     that is no unit of it."""
 
@@ -77,19 +77,19 @@ def _per_second(unit: str) -> float | None:
     return float((1024.0 if found[2] else 1000.0) ** power / (8 if found["bits"] else 1))
 
 
-THROUGHPUT = Kind(
+THROUGHPUT = Dimension(
     "a number with a unit such as MB/s, MiB/s, Mbit/s, Gbit/s, IOPS or pps", '"110 MB/s"', _per_second
 )
-PART = Kind(
+PART = Dimension(
     "a percentage", '"95 %"', lambda unit: (0.01 if unit else 1.0) if _OF_FULL.fullmatch(unit) else None
 )
-TIME = Kind("a time with its unit", '"0.2 ms"', lambda unit: _TIMES.get(re.sub("[µμ]", "u", unit)))
-SIZE = Kind(
+TIME = Dimension("a time with its unit", '"0.2 ms"', lambda unit: _TIMES.get(re.sub("[µμ]", "u", unit)))
+SIZE = Dimension(
     "a number of bytes", "64K", lambda unit: parse_size(f"1{unit}") if _SIZE.fullmatch(unit) else None
 )
 
 
-def number(text: str, kind: Kind) -> tuple[Interval, str]:
+def number(text: str, kind: Dimension) -> tuple[Interval, str]:
     """What the number that ``text`` begins with can be, times the unit that follows, and that unit. Unused
     where there is no number or no such unit, UsageError for a number that is ambiguous, not above 0 or not
     finite, or that is so near to either that no quotient is a number."""

@@ -119,11 +119,7 @@ _RATE = (
 )
 """Groups: how many, of two ports each, a number, its prefix, whether of bytes, and whether of BASE-T."""
 
-_RATES = (
-    rf"(?:negotiat\w*|linked|link speed|speed:)[^0-9]{{0,12}}{_RATE}",
-    rf"{_RATE}\S* negotiated",
-    _RATE,
-)
+_RATES = (rf"(?:negotiat\w*|linked|link speed|speed:)[^0-9]{{0,12}}{_RATE}", rf"{_RATE}\S* negotiated", _RATE)
 """What was negotiated comes first."""
 
 ETHERNET_BIT_S = {each * 1e9 for each in (0.01, 0.1, 1, 2.5, 5, 10, 25, 40, 50, 100, 200, 400, 800)}

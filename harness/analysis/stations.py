@@ -459,8 +459,8 @@ def _acknowledged(sent: Sequence[_Sent], byte: float, trip_ns: float) -> Critica
 def _sums(
     path: Demands, cores: Mapping[End, float], idle_ns: float, *, is_one: bool
 ) -> Iterator[CriticalPath]:
-    """What one station works in all, with the least that it waits for others: each round of bursts crosses the
-    link once."""
+    """What one station works in all, with the least that it waits for others: each round of bursts crosses
+    the link once."""
     rounds = 2 * path.round_trips
     waits = CriticalPath(
         rounds * (path.one_way_ns + idle_ns) + path.least_link_ns,

@@ -21,10 +21,3 @@ def mean_value_ns(alone_ns: float, servers: Sequence[float], depth: int) -> floa
         each_ns = (think_ns + sum(times)) / requests
         queues = [time_ns / each_ns for time_ns in times]
     return each_ns
-
-
-def overlapped_ns(delay_ns: float, servers: Sequence[float], pieces: float) -> float:
-    """How long one request takes that crosses the servers in so many equal pieces: while one works on a
-    piece, the one before it works on the next. With one piece it is the sum of all."""
-    busiest_ns = max(servers, default=0.0)
-    return delay_ns + sum(servers) / pieces + (1 - 1 / pieces) * busiest_ns

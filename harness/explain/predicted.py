@@ -1,9 +1,7 @@
 """What a machine would reach, from CPU costs alone: predicted, and never measured.
 
-A closed queueing network has each end's core (one for both where they share a kernel) and the busier
-direction of the link as servers; round trips and what TCP's window waits are a delay. One I/O at a time is
-computed as it crosses them in pieces; with several in flight the time lies between the asymptotic bound and
-that of a batch, whose I/Os wait for one another (``analysis.queueing``).
+Each end's core (one for both where they share a kernel) works an I/O's operations times their costs, and the
+link carries its dialogue: the cells of ``analysis.stations``.
 """
 
 from __future__ import annotations
@@ -175,7 +173,7 @@ def _cell(lists: Mapping[WhichEnd, _End], network_path: NetworkPath, job: Job, w
         },
     )
     mb = (described(job).block_bytes or 0) * 1e3
-    bound_mb_s = min((cell.bound_mb_s for cell in cells if cell.bound_mb_s), default=None)
+    bound_mb_s = _bound_mb_s(cells)
     # Nothing goes faster than the link lets it.
     most_mb_s = mb / each_ns.low if bound_mb_s is None else min(mb / each_ns.low, bound_mb_s)
     return msgspec.structs.replace(
@@ -188,6 +186,14 @@ def _cell(lists: Mapping[WhichEnd, _End], network_path: NetworkPath, job: Job, w
         rests_on={name: ns for name, ns in found.parts.items() if ns},
         unsure=dict(each_ns.made_of),
     )
+
+
+def _bound_mb_s(cells: Sequence[_Cell]) -> float | None:
+    """The link's: each direction carries its own part of a mix, and a shared medium one after the other."""
+    at = [cell.at(0.0) for cell in cells]
+    turns = [one.share / cell.bound_mb_s for one, cell in zip(at, cells, strict=True) if cell.bound_mb_s]
+    is_shared = any(one.path is not None and one.path.is_shared for one in at)
+    return 1 / (sum(turns) if is_shared else max(turns)) if turns else None
 
 
 def _directions(job: Job) -> list[tuple[float, IoDirection]]:
@@ -283,10 +289,9 @@ def _direction(
 
 
 class _Work(NamedTuple):
-    """What an end's core works for one I/O, and how far the interval of that reaches. ``whole_ns`` is what is
-    ``whole_ns`` is what is
-        before an I/O's first packet or after the last, and ``sealing_ns`` what protections have of the
-        other. If it CPU costs are of the other direction."""
+    """What an end's core works for one I/O, and how far the interval of that reaches. ``whole_ns`` of it is
+    before an I/O's first packet or after the last, and ``sealing_ns`` is what protections have of the other.
+    If it ``is_borrowed``, some CPU costs are of the other direction."""
 
     ns: float
     reach_ns: float

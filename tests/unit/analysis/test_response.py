@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from harness.analysis import response
-from harness.analysis.queueing import mean_value_ns, overlapped_ns
+from harness.analysis.queueing import mean_value_ns
 from harness.analysis.response import Point, Response
 from tests.unit.explain.test_explain import known
 
@@ -146,7 +146,3 @@ def test_closed_networks_are_those_of_the_textbooks() -> None:
     for depth in (1, 2, 4, 16, 64):
         assert max(alone / depth, *servers) <= mean_value_ns(alone, servers, depth) <= alone
     assert mean_value_ns(alone, servers, 1000) == pytest.approx(30.0, rel=0.01)
-    assert overlapped_ns(100.0, [20.0, 50.0], 1) == 170.0
-    assert overlapped_ns(100.0, [20.0, 50.0], 10) == pytest.approx(100 + 7 + 0.9 * 50)
-    assert overlapped_ns(100.0, [20.0, 50.0], 1e9) == pytest.approx(150.0)
-    assert overlapped_ns(100.0, [], 4) == 100.0

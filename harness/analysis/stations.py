@@ -40,9 +40,10 @@ PIECE_BYTES = 32 << 10
 """In pieces of about this size an I/O crosses the stations: TCP's super-packets have up to 64 KiB, but no
 more than a third of a window (``tcp_tso_win_divisor``)."""
 
-LEAST_TIMEOUT_NS, PROBE_NS = 200e6, 8e6
-"""What TCP waits before it sends again what nobody acknowledged: of a segment on its own (TCP_RTO_MIN in
-include/net/tcp.h), and besides two round trips of the last of several (TCP_TIMEOUT_MIN, two jiffies)."""
+LEAST_TIMEOUT_NS, PROBE_NS, TAIL = 200e6, 8e6, 3
+"""What TCP waits before it sends again what nobody acknowledged: of a packet on its own (TCP_RTO_MIN in
+include/net/tcp.h), and of the last of several, of which so many have too few behind them to tell
+(TCP_TIMEOUT_MIN: two jiffies, at 250 a second; RFC 8985, section 7)."""
 
 
 class Sealed(msgspec.Struct, frozen=True):
@@ -87,7 +88,8 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
       with protection.
     - ``least_link_ns``: what the shortest packet of each round takes, which no core works meanwhile.
     - ``more_trips_ns``: of ``transport_ns``, the round trips.
-    - ``lost_ns``: what waiting for TCP's timeouts takes where the link loses packets.
+    - ``lost_ns``: what waiting for lost packets takes of one I/O alone; of it until others tell of it
+      (``lost_again_ns``), and for probes (``lost_probes_ns``).
     - ``busy_ns``: how long the busier direction is occupied; both together if they share the medium. ``ways``
       has each of them.
     - ``window_each_ns``: the least time per I/O that the window allows, at any depth.
@@ -112,12 +114,19 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
     full_packets: int = 0
     sealed: tuple[Sealed, ...] = ()
     lost_ns: float = 0.0
+    lost_again_ns: float = 0.0
+    lost_probes_ns: float = 0.0
     one_way_ns: float = 0.0
     more_trips_ns: float = 0.0
     least_link_ns: float = 0.0
     ways: dict[str, float] = {}
     legs: tuple[Crossing, ...] = ()
     is_shared: bool = False
+
+    def lost_at_ns(self, depth: int) -> float:
+        """What waiting for lost packets adds to the time between two completions: one connection waits for
+        all of them, and the more is in flight, the more seldom for a probe."""
+        return self.lost_ns if depth == 1 else self.lost_again_ns + self.lost_probes_ns / depth
 
     @property
     def round_trips(self) -> int:
@@ -219,6 +228,7 @@ def demands(
             for end, count in counts.items()
         )
     rtt_ns = 2 * delay_ns + 1e9 * wire.serialisation_s([wire.mss_bytes, 0])
+    lost_ns, again_ns, probes_ns = _lost_ns(link, within, rtt_ns)
     legs = tuple(_legs(wire, within, acks_framed_s))
     of_rounds = itertools.groupby(legs, key=lambda leg: leg.round)
     made = Demands(
@@ -236,7 +246,9 @@ def demands(
         packets=packets,
         full_packets=full_packets,
         sealed=tuple(_sealed(wire, framing, end, within) for end in ENDS) if framing is not None else (),
-        lost_ns=_lost_ns(link, within, rtt_ns),
+        lost_ns=lost_ns,
+        lost_again_ns=again_ns,
+        lost_probes_ns=probes_ns,
         one_way_ns=delay_ns,
         ways={end: 1e9 * time_s for end, time_s in ways.items()},
         legs=legs,
@@ -270,15 +282,21 @@ def _in_flight(link: LinkProfile, wire: Wire, window_bytes: int | None) -> int |
     return min(lossy, window_bytes) if window_bytes else lossy
 
 
-def _lost_ns(link: LinkProfile, dialogues: Sequence[Sequence[Burst]], rtt_ns: float) -> float:
-    """How long an I/O waits for lost packets on average. What follows a lost one tells of it within a round
-    trip, which the window has; the last of a burst waits for a probe, and a segment on its own for TCP's
-    timeout."""
+def _lost_ns(
+    link: LinkProfile, dialogues: Sequence[Sequence[Burst]], rtt_ns: float
+) -> tuple[float, float, float]:
+    """How long an I/O waits for lost packets on average, alone and with others in flight.
+
+    What follows a lost packet tells of it, and it is sent again within a round trip, in which what came
+    after it waits. The last packets of a burst wait for a probe if nothing else is in flight, and a packet
+    on its own for TCP's timeout. Returned are the sum for one I/O alone, the first part, and the probes.
+    """
     part = link.loss_percent / 100
-    bursts = [burst for dialogue in dialogues for burst in dialogue]
-    return part * sum(
-        LEAST_TIMEOUT_NS if len(burst.segments) == 1 else 3 * rtt_ns + PROBE_NS for burst in bursts
-    )
+    bursts = [len(burst.segments) for dialogue in dialogues for burst in dialogue]
+    again_ns = part * sum(bursts) * rtt_ns
+    probes_ns = part * PROBE_NS * sum(min(count, TAIL) for count in bursts)
+    of_one_ns = part * (LEAST_TIMEOUT_NS - PROBE_NS) * bursts.count(1) if len(dialogues) == 1 else 0.0
+    return again_ns + probes_ns + of_one_ns, again_ns, probes_ns
 
 
 def _legs(wire: Wire, dialogues: Sequence[Sequence[Burst]], acks_s: float) -> Iterator[Crossing]:
@@ -507,9 +525,10 @@ class Each(msgspec.Struct, frozen=True, kw_only=True):
 def each(cells: Sequence[CellDemands], depth: int, waits: float) -> Each:
     """What I/Os take with so many in flight, of which those that began together leave together: ``waits`` is
     how far from the asymptotic bound (0) towards a batch (1)."""
-    alone = [_alone(cell) for cell in cells]
+    alone = [_alone(cell, depth) for cell in cells]
     parts = _mixed((cell.share, parts) for cell, parts in zip(cells, alone, strict=True))
-    alone_ns = sum(parts.values())
+    lost_ns = parts.get("lost_packets", 0.0) / depth
+    alone_ns = sum(ns for name, ns in parts.items() if name != "lost_packets")
     found = bounds(cells)
     servers = [ns for limit, ns in found.items() if limit is not Limit.WINDOW]
     full_ns = max(servers)
@@ -520,14 +539,15 @@ def each(cells: Sequence[CellDemands], depth: int, waits: float) -> Each:
     limit = max(found, key=found.__getitem__)
     batch_ns = (max(alone_ns, full_ns) + (depth - 1) * full_ns) / depth
     most_ns = min(batch_ns, mean_value_ns(alone_ns, servers, depth))
-    each_ns = least_ns + waits * max(0.0, most_ns - least_ns)
+    each_ns = least_ns + waits * max(0.0, most_ns - least_ns) + lost_ns
     if len(cells) > 1:
         # A mix takes no longer than as many of one kind after those of the other.
         in_turn = (cell.share * each([_whole(cell)], depth, waits).ns for cell in cells)
         each_ns = min(each_ns, sum(in_turn))
     # Of one alone what overlaps shows once; while others are in flight each station's service does.
-    served = _mixed((cell.share, _served(cell)) for cell in cells)
-    hidden_ns, left_ns = sum(served.values()) - alone_ns, depth * each_ns - alone_ns
+    served = _mixed((cell.share, _served(cell, depth)) for cell in cells)
+    critical_ns = sum(parts.values())
+    hidden_ns, left_ns = sum(served.values()) - critical_ns, depth * each_ns - critical_ns
     shown = min(1.0, max(0.0, left_ns / hidden_ns)) if hidden_ns > 0 else 0.0
     parts = {name: ns + shown * (served[name] - ns) for name, ns in parts.items()}
     return Each(
@@ -574,11 +594,11 @@ def _mixed(parts: Iterable[tuple[float, Mapping[str, float]]]) -> dict[str, floa
     return found
 
 
-def _alone(cell: CellDemands) -> dict[str, float]:
+def _alone(cell: CellDemands, depth: int) -> dict[str, float]:
     """The parts of one I/O's time alone: the critical path over the link, and what is before and after it."""
     path, whole = cell.path, cell.whole
     if path is None:
-        return _served(cell)
+        return _served(cell, depth)
     found = critical_path(path, cell.work, cell.sealing, cell.idle_ns / max(1, path.round_trips))
     # The link's part is data, headers and framing alike; beyond one round trip others are the transport's.
     on_link_ns = path.alone_ns - path.round_trip_ns - path.window_ns - path.more_trips_ns
@@ -586,7 +606,7 @@ def _alone(cell: CellDemands) -> dict[str, float]:
     more_trips_ns = max(0.0, found.delay_ns - path.round_trip_ns)
     work = {"core": found.core_ns, "initiator": found.initiator_ns, "target": found.target_ns}
     return {
-        **_served(cell),
+        **_served(cell, depth),
         "link": of_link * path.link_ns,
         "round_trip": min(path.round_trip_ns, found.delay_ns),
         "window": found.window_ns,
@@ -597,7 +617,7 @@ def _alone(cell: CellDemands) -> dict[str, float]:
     }
 
 
-def _served(cell: CellDemands) -> dict[str, float]:
+def _served(cell: CellDemands, depth: int) -> dict[str, float]:
     """What each takes of one I/O, whatever goes on at the same time."""
     path, ends = cell.path, {*cell.work, *cell.whole}
     work = _work(cell, {end: cell.work.get(end, 0.0) + cell.whole.get(end, 0.0) for end in ends})
@@ -610,7 +630,7 @@ def _served(cell: CellDemands) -> dict[str, float]:
         "window": path.window_ns,
         "transport": path.transport_ns,
         "framing": path.framing_ns,
-        "lost_packets": path.lost_ns,
+        "lost_packets": depth * path.lost_at_ns(depth),
         "idle": cell.idle_ns,
         **work,
     }

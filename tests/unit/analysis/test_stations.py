@@ -198,9 +198,13 @@ def test_losses_leave_a_window_and_what_ends_a_burst_waits_for_a_timeout() -> No
     }
     none, few, many = (each for each in asked.values() if each is not None)
     assert none.lost_ns == 0 and none.window_bytes == 204_000
-    # 12 segments at 1 % (Mathis and others), and 200 ms for a command that is lost.
+    # 12 segments at 1 % (Mathis and others); 200 ms for a lost command, and 8 for the end of an answer.
     assert many.window_bytes == pytest.approx(12.2 * 1448, rel=0.01)
-    assert 0.01 * 200e6 < many.lost_ns < 0.011 * 200e6 and few.lost_ns == pytest.approx(many.lost_ns / 10)
+    again_ns = 0.01 * 192 * 113 * US
+    assert many.lost_at_ns(1) == pytest.approx(0.01 * (200 + 3 * 8) * 1e6 + again_ns, rel=0.02)
+    assert few.lost_ns == pytest.approx(many.lost_ns / 10)
+    # Others in flight tell of what was lost.
+    assert many.lost_at_ns(8) == pytest.approx(0.01 * 4 * 8e6 / 8 + again_ns, rel=0.05)
 
 
 def test_nothing_gets_worse_where_less_is_asked() -> None:

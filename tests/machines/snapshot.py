@@ -20,6 +20,8 @@ ITSELF = re.compile(
     # Logs, who logged in, and what systemd notes down about sessions, units and time.
     r"var/log/|var/lib/systemd/|var/cache/|var/lib/private|var/lib/dhcp/|run/log/|run/utmp|run/motd|run/sudo"
     r"|run/systemd/(?:sessions|users|transient|units|inaccessible|journal|io\.|propagate|incoming|netif|generator)"
+    # What Debian's own timers write at midnight (logrotate, dpkg-db-backup).
+    r"|var/lib/logrotate/|var/backups/"
     r"|run/user/|run/udev/|run/credentials|run/lock/lvm|tmp/systemd-private|var/tmp/systemd-private"
     r")"
 )

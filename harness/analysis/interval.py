@@ -33,11 +33,6 @@ class Interval(msgspec.Struct, frozen=True, omit_defaults=True):
     coverage: float | None = None
     made_of: Mapping[str, float] = {}
 
-    @property
-    def half_width(self) -> float:
-        """How far it reaches to either side, in the middle of both."""
-        return (self.high - self.low) / 2
-
     def times(self, factor: float) -> Interval:
         """The same in another unit; ``factor`` is above 0."""
         return msgspec.structs.replace(

@@ -23,7 +23,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -208,7 +208,8 @@ def demands(
     data_s += _stored_s(plain, without) + acks_s
     bare_s, framed_s = _sent_s(plain, without) + acks_s, _sent_s(wire, within) + acks_framed_s
     delay_ns = link.path_delay_us * 1e3
-    most_bytes = _in_flight(link, wire, window_bytes)
+    rtt_ns = 2 * delay_ns + 1e9 * wire.serialisation_s([wire.mss_bytes, 0])
+    most_bytes = _in_flight(link, wire.mss_bytes, rtt_ns, window_bytes)
     ways = {"initiator": acks_framed_s / 2, "target": acks_framed_s / 2} if shared else {}
     bare = [theory.acks(bursts, wire.mss_bytes)[0] for bursts in within]
     for bursts, counts in zip(within, bare, strict=True):
@@ -227,7 +228,6 @@ def demands(
             for bursts, counts in zip(within, bare, strict=True)
             for end, count in counts.items()
         )
-    rtt_ns = 2 * delay_ns + 1e9 * wire.serialisation_s([wire.mss_bytes, 0])
     lost_ns, again_ns, probes_ns = _lost_ns(link, within, rtt_ns)
     legs = tuple(_legs(wire, within, acks_framed_s))
     of_rounds = itertools.groupby(legs, key=lambda leg: leg.round)
@@ -270,15 +270,14 @@ def demands(
     )
 
 
-def _in_flight(link: LinkProfile, wire: Wire, window_bytes: int | None) -> int | None:
+def _in_flight(link: LinkProfile, mss_bytes: int, rtt_ns: float, window_bytes: int | None) -> int | None:
     """How much TCP has in flight at most: its window (RFC 9293, section 3.8.6), or what losses leave of it:
     CUBIC's average (RFC 9438, section 5.1), or Reno's where that is more (Mathis and others, 1997)."""
     part = link.loss_percent / 100
     if part <= 0:
         return window_bytes
-    rtt_s = max(1e-9, 2e-6 * link.path_delay_us + wire.serialisation_s([wire.mss_bytes, 0]))
-    segments = max(math.sqrt(1.5 / part), 1.054 * (rtt_s / part) ** 0.75, 1.0)
-    lossy = int(segments * wire.mss_bytes)
+    segments = max(math.sqrt(1.5 / part), 1.054 * (1e-9 * rtt_ns / part) ** 0.75, 1.0)
+    lossy = int(segments * mss_bytes)
     return min(lossy, window_bytes) if window_bytes else lossy
 
 
@@ -525,8 +524,8 @@ class Each(msgspec.Struct, frozen=True, kw_only=True):
 def each(cells: Sequence[CellDemands], depth: int, waits: float) -> Each:
     """What I/Os take with so many in flight, of which those that began together leave together: ``waits`` is
     how far from the asymptotic bound (0) towards a batch (1)."""
-    alone = [_alone(cell, depth) for cell in cells]
-    parts = _mixed((cell.share, parts) for cell, parts in zip(cells, alone, strict=True))
+    served = [_served(cell, depth) for cell in cells]
+    parts = _mixed(cells, [{**of, **_critical(cell)} for cell, of in zip(cells, served, strict=True)])
     lost_ns = parts.get("lost_packets", 0.0) / depth
     alone_ns = sum(ns for name, ns in parts.items() if name != "lost_packets")
     found = bounds(cells)
@@ -542,24 +541,20 @@ def each(cells: Sequence[CellDemands], depth: int, waits: float) -> Each:
     each_ns = least_ns + waits * max(0.0, most_ns - least_ns) + lost_ns
     if len(cells) > 1:
         # A mix takes no longer than as many of one kind after those of the other.
-        in_turn = (cell.share * each([_whole(cell)], depth, waits).ns for cell in cells)
-        each_ns = min(each_ns, sum(in_turn))
+        all_of = (msgspec.structs.replace(cell, share=1.0) for cell in cells)
+        in_turn = [each([cell], depth, waits).ns for cell in all_of]
+        each_ns = min(each_ns, sum(cell.share * ns for cell, ns in zip(cells, in_turn, strict=True)))
     # Of one alone what overlaps shows once; while others are in flight each station's service does.
-    served = _mixed((cell.share, _served(cell, depth)) for cell in cells)
-    critical_ns = sum(parts.values())
-    hidden_ns, left_ns = sum(served.values()) - critical_ns, depth * each_ns - critical_ns
+    all_served, critical_ns = _mixed(cells, served), sum(parts.values())
+    hidden_ns, left_ns = sum(all_served.values()) - critical_ns, depth * each_ns - critical_ns
     shown = min(1.0, max(0.0, left_ns / hidden_ns)) if hidden_ns > 0 else 0.0
-    parts = {name: ns + shown * (served[name] - ns) for name, ns in parts.items()}
+    parts = {name: ns + shown * (all_served[name] - ns) for name, ns in parts.items()}
     return Each(
         ns=each_ns,
         limited_by=limit,
         utilization=found[limit] / each_ns,
         parts={**parts, "queue": max(0.0, depth * each_ns - sum(parts.values()))},
     )
-
-
-def _whole(cell: CellDemands) -> CellDemands:
-    return msgspec.structs.replace(cell, share=1.0)
 
 
 _WAITED = ("round_trip", "window", "idle", "lost_packets", "transport")
@@ -586,19 +581,20 @@ def bounds(cells: Sequence[CellDemands]) -> dict[Limit, float]:
     }
 
 
-def _mixed(parts: Iterable[tuple[float, Mapping[str, float]]]) -> dict[str, float]:
+def _mixed(cells: Sequence[CellDemands], parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     found: dict[str, float] = {}
-    for share, of_one in parts:
+    for cell, of_one in zip(cells, parts, strict=True):
         for name, ns in of_one.items():
-            found[name] = found.get(name, 0.0) + share * ns
+            found[name] = found.get(name, 0.0) + cell.share * ns
     return found
 
 
-def _alone(cell: CellDemands, depth: int) -> dict[str, float]:
-    """The parts of one I/O's time alone: the critical path over the link, and what is before and after it."""
+def _critical(cell: CellDemands) -> dict[str, float]:
+    """The parts of which one I/O alone has less than is served, because others go on meanwhile: those of the
+    critical path over the link, with the cores' work before and after it."""
     path, whole = cell.path, cell.whole
     if path is None:
-        return _served(cell, depth)
+        return {}
     found = critical_path(path, cell.work, cell.sealing, cell.idle_ns / max(1, path.round_trips))
     # The link's part is data, headers and framing alike; beyond one round trip others are the transport's.
     on_link_ns = path.alone_ns - path.round_trip_ns - path.window_ns - path.more_trips_ns
@@ -606,7 +602,6 @@ def _alone(cell: CellDemands, depth: int) -> dict[str, float]:
     more_trips_ns = max(0.0, found.delay_ns - path.round_trip_ns)
     work = {"core": found.core_ns, "initiator": found.initiator_ns, "target": found.target_ns}
     return {
-        **_served(cell, depth),
         "link": of_link * path.link_ns,
         "round_trip": min(path.round_trip_ns, found.delay_ns),
         "window": found.window_ns,

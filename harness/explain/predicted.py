@@ -148,21 +148,19 @@ def _cell(lists: Mapping[WhichEnd, _End], network_path: NetworkPath, job: Job, w
         ]
     except _NoCost as error:
         return msgspec.structs.replace(made, why_not=str(error))
-    depth = cells[0].depth
+    depth, likely = cells[0].depth, [cell.at(0.0) for cell in cells]
 
-    def each(scale: float) -> stations.Each:
-        return stations.each([cell.at(scale) for cell in cells], depth, waits)
+    def each_ns_at(scale: float) -> float:
+        return stations.each([cell.at(scale) for cell in cells], depth, waits).ns
 
-    found = each(0.0)
+    found = stations.each(likely, depth, waits)
     fit_error, is_borrowed = cells[0].fit_error, any(cell.is_borrowed for cell in cells)
-    worked = [
-        sum((*of.work.values(), *of.whole.values())) * of.share for of in (cell.at(0.0) for cell in cells)
-    ]
+    worked = [sum((*of.work.values(), *of.whole.values())) * of.share for of in likely]
     share = sum(worked) / max(found.ns, sum(worked), 1.0)
     fit = WHOLE_OF_MIDDLE * fit_error * share
     # What the CPU costs leave open, as seen in the time. Where one is too high another is too low, so of
     # their sum that is too much, and cells that were left out of the fit show by how much.
-    left_open = abs(math.log(each(1.0).ns / each(-1.0).ns)) / 2
+    left_open = abs(math.log(each_ns_at(1.0) / each_ns_at(-1.0))) / 2
     each_ns = interval.of_sources(
         found.ns,
         {
@@ -173,7 +171,7 @@ def _cell(lists: Mapping[WhichEnd, _End], network_path: NetworkPath, job: Job, w
         },
     )
     mb = (described(job).block_bytes or 0) * 1e3
-    bound_mb_s = _bound_mb_s(cells)
+    bound_mb_s = _bound_mb_s(cells, likely)
     # Nothing goes faster than the link lets it.
     most_mb_s = mb / each_ns.low if bound_mb_s is None else min(mb / each_ns.low, bound_mb_s)
     return msgspec.structs.replace(
@@ -188,11 +186,10 @@ def _cell(lists: Mapping[WhichEnd, _End], network_path: NetworkPath, job: Job, w
     )
 
 
-def _bound_mb_s(cells: Sequence[_Cell]) -> float | None:
+def _bound_mb_s(cells: Sequence[_Cell], likely: Sequence[stations.CellDemands]) -> float | None:
     """The link's: each direction carries its own part of a mix, and a shared medium one after the other."""
-    at = [cell.at(0.0) for cell in cells]
-    turns = [one.share / cell.bound_mb_s for one, cell in zip(at, cells, strict=True) if cell.bound_mb_s]
-    is_shared = any(one.path is not None and one.path.is_shared for one in at)
+    turns = [of.share / cell.bound_mb_s for of, cell in zip(likely, cells, strict=True) if cell.bound_mb_s]
+    is_shared = any(of.path is not None and of.path.is_shared for of in likely)
     return 1 / (sum(turns) if is_shared else max(turns)) if turns else None
 
 

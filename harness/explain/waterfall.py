@@ -198,12 +198,7 @@ def parts(sample: Sample) -> dict[str, float]:
     explains. It is below zero if the others add up to more than was measured. What goes on at the same time
     is a part once (``overlapped``).
     """
-    found: dict[str, float] = {}
-    if sample.device_alone_ns is not None:
-        found["device"] = sample.device_alone_ns
-    for name in OF_PATH if sample.path is not None else ():
-        if (value := getattr(sample.path, f"{name}_ns")) > 0:
-            found[name] = value
+    found = _served(sample)
     for name, ns in _meanwhile(sample, found).items():
         found[name] -= ns
     if sample.crypto_ns:
@@ -220,6 +215,15 @@ def parts(sample: Sample) -> dict[str, float]:
     if work is not None:
         found["cpu"] = min(work, max(0.0, left)) if sample.depth == 1 else work
     found["rest"] = left - found.get("cpu", 0.0)
+    return found
+
+
+def _served(sample: Sample) -> dict[str, float]:
+    """What device and path take, whatever goes on at the same time."""
+    found = {} if sample.device_alone_ns is None else {"device": sample.device_alone_ns}
+    for name in OF_PATH if sample.path is not None else ():
+        if (value := getattr(sample.path, f"{name}_ns")) > 0:
+            found[name] = value
     return found
 
 
@@ -252,9 +256,7 @@ def _meanwhile(sample: Sample, found: Mapping[str, float]) -> dict[str, float]:
 
 def overlapped_ns(sample: Sample) -> dict[str, int]:
     """How much longer a part takes than it shows, in ns, because others go on meanwhile."""
-    known = {} if sample.device_alone_ns is None else {"device": sample.device_alone_ns}
-    known |= {name: getattr(sample.path, f"{name}_ns") for name in OF_PATH if sample.path is not None}
-    found = _meanwhile(sample, known)
+    found = _meanwhile(sample, _served(sample))
     work = _work_ns(sample)
     if work is not None and sample.depth == 1:
         found["cpu"] = work - parts(sample)["cpu"]

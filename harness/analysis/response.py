@@ -3,29 +3,26 @@
 Two parts are fitted, both to the logarithm. First the two asymptotes of a closed queueing network (Lazowska
 and others, Quantitative System Performance, 1984, chapter 5): with ``N`` I/Os in flight no more than
 ``N / latency`` come through, and no more than ``1 / occupancy`` of the busiest part; between them a smooth
-bend. Then what is left of each point, as a Gaussian process over the logarithms of the axes (Rasmussen and
-Williams, Gaussian Processes for Machine Learning, 2006, chapter 2). It also says how sure a point is that was
-not measured, by its distance from the others and by what they tell of the asymptotes.
+bend. What the path takes of both is known (``stations``); what else does is fitted. Then what is left of each
+point, as a Gaussian process over the logarithms of the axes (Rasmussen and Williams, Gaussian Processes for
+Machine Learning, 2006, chapter 2). It also says how sure a point is that was not measured, by its distance
+from the others and by what they tell of the asymptotes.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import mul
 
 from harness.analysis import cholesky
 from harness.analysis.interval import COVERED
+from harness.analysis.stations import Demands
 
-Point = Mapping[str, float]
-"""Where a point is, by the names of its axes: ``depth`` (I/Os in flight of a job), ``jobs``, ``block``
-(bytes), ``rtt`` (seconds), ``rate`` (bit/s). Others count for what is left alone. ``waits`` is no axis: how
-many round trips an I/O takes beyond the first, as a write that waits for R2Ts does."""
+TYPICAL_BLOCK_BYTES = 16384.0
 
-TYPICAL_BLOCK_BYTES, TYPICAL_RATE_BIT_S = 16384.0, 1e9
 FEWEST = 5
 """Points below which asymptotes are not looked for: each point is as good as its neighbours."""
 
@@ -45,6 +42,9 @@ DEVIATIONS, FREE_DEVIATIONS = (0.03, 0.1, 0.3), (1.0, 3.0)
 """Of what is left, and of throughput itself where there are no asymptotes."""
 
 NOISES = (0.01, 0.02, 0.04, 0.08)
+
+SHORTEST_S = 1e-7
+"""At first sight nothing takes less besides the path."""
 
 STEP = 1e-3
 UNSURE = 0.5
@@ -71,34 +71,64 @@ class Estimate:
 
 
 @dataclass(frozen=True)
+class Point:
+    """A point of a surface, by the names of its ``axes``: ``depth``, ``block`` (bytes), ``rtt`` (seconds).
+
+    ``in_flight`` I/Os of ``block_bytes`` are asked for. ``path`` is what one asks of the path; None if that
+    is not known.
+    """
+
+    axes: Mapping[str, float]
+    block_bytes: float = TYPICAL_BLOCK_BYTES
+    in_flight: float = 1.0
+    path: Demands | None = None
+
+    @functools.cached_property
+    def known(self) -> _Known:
+        path, log_block = self.path, math.log(self.block_bytes)
+        of_path = (0.0, 0.0, 0.0, 0.0, 0.0)
+        if path is not None:
+            lost_ns = path.lost_at_ns(max(1, round(self.in_flight)))
+            times_ns = path.alone_ns, path.busy_ns, path.window_each_ns, lost_ns
+            alone_s, link_s, window_s, lost_s = (1e-9 * ns for ns in times_ns)
+            of_path = (alone_s, float(path.r2ts), link_s, window_s, lost_s)
+        return self.block_bytes / TYPICAL_BLOCK_BYTES, self.in_flight, log_block, *of_path
+
+
+_Known = tuple[float, float, float, float, float, float, float, float]
+"""What the asymptotes take of a point: typical blocks, I/Os asked for, the logarithm of its block, and of its
+path the time of one I/O alone, round trips beyond the first, the least time of each by the link and by TCP's
+window, and waiting for lost packets."""
+
+
+@dataclass(frozen=True)
 class Asymptotes:
     """The two bounds of a closed network as functions of a point. ``weights`` are logarithms, by their names.
 
-    ``latency`` and ``latency_block`` (for a typical block) are the time of one I/O alone, with ``trips`` of
-    round trips, and ``waits`` for each round trip beyond the first. ``occupancy`` and ``occupancy_block`` are
-    what it takes of the busiest part, ``wire`` on the link. ``bend`` is how sharp the knee is, ``most`` how
-    many I/Os the initiator lets out at all.
+    ``latency`` and ``latency_block`` (for a typical block) are the time of one I/O alone besides the path's,
+    with ``trips`` for each round trip beyond the first. ``occupancy`` and ``occupancy_block`` are what it
+    takes of the busiest core, ``window`` how much longer TCP's window takes than by its default. ``bend`` is
+    how sharp the knee is, ``most`` how many I/Os the initiator lets out at all.
     """
 
     weights: Mapping[str, float]
 
     def latency_s(self, at: Point) -> float:
         """The time that one I/O takes alone."""
-        return _demands(self.weights, at)[0]
+        return _times_s(self.weights, at)[0]
 
     def in_flight(self, at: Point) -> float:
         """How many I/Os are on their way: as many as asked for, or as the initiator lets out."""
-        return _demands(self.weights, at)[2]
+        return _times_s(self.weights, at)[2]
 
     def bounds_bytes_s(self, at: Point) -> tuple[float, float]:
         """The most throughput by latency, and by the busiest part."""
-        latency_s, busy_s, flying = _demands(self.weights, at)
-        block = at.get("block", TYPICAL_BLOCK_BYTES)
-        return block * flying / latency_s, block / busy_s
+        latency_s, busy_s, flying = _times_s(self.weights, at)
+        return at.block_bytes * flying / latency_s, at.block_bytes / busy_s
 
     def log_rate(self, at: Point) -> float:
         """The logarithm of the throughput, in bytes/s."""
-        return _log_rates(self.weights, [_known(at)])[0]
+        return _log_rates(self.weights, [at.known])[0]
 
     def is_latency(self, at: Point) -> bool:
         """Whether latency, and not what is busy, bounds a point."""
@@ -106,49 +136,36 @@ class Asymptotes:
         return by_latency < by_busy
 
 
-_Known = tuple[float, float, float, float, float, float]
-"""What the asymptotes take of a point: typical blocks, round trip, typical transfers, I/Os asked for, the
-logarithm of its block, and how often it waits for the target."""
-
-
-def _known(at: Point) -> _Known:
-    blocks = at["block"] / TYPICAL_BLOCK_BYTES if "block" in at else 0.0
-    wire = TYPICAL_RATE_BIT_S / at["rate"] * (blocks or 1.0) if "rate" in at else 0.0
-    log_block = math.log(at.get("block", TYPICAL_BLOCK_BYTES))
-    return blocks, at.get("rtt", 0.0), wire, _asked(at), log_block, at.get("waits", 0.0)
-
-
 def _factors(weights: Mapping[str, float]) -> tuple[float, ...]:
     """What weighs the numbers of a point: three parts of latency, three of occupancy, and the most I/Os."""
     of = {name: math.exp(weight) for name, weight in weights.items()}
-    parts = ("latency", "latency_block", "trips", "waits", "occupancy", "occupancy_block", "wire")
+    parts = ("latency", "latency_block", "trips", "occupancy", "occupancy_block", "window")
     return (*(of.get(name, 0.0) for name in parts), of.get("most", math.inf))
 
 
-def _demands(weights: Mapping[str, float], at: Point) -> tuple[float, float, float]:
+def _times_s(weights: Mapping[str, float], at: Point) -> tuple[float, float, float]:
     """Latency, occupancy and I/Os in flight of a point."""
-    blocks, rtt, transfers, asked, _, waits = _known(at)
-    fixed, by_block, trips, wait, busy, busy_block, wire, most = _factors(weights)
-    return (
-        fixed + by_block * blocks + trips * rtt * (1 + waits) + wait * waits,
-        busy + busy_block * blocks + wire * transfers,
-        min(asked, most),
-    )
+    blocks, asked, _, alone, more_trips, link, window, _ = at.known
+    fixed, by_block, trip, busy, busy_block, wider, most = _factors(weights)
+    latency_s = fixed + by_block * blocks + trip * more_trips + alone
+    return latency_s, max(busy + busy_block * blocks, link, wider * window), min(asked, most)
 
 
 def _log_rates(weights: Mapping[str, float], points: Iterable[_Known]) -> list[float]:
     """Of all points at once, in a loop without calls: a fit evaluates it thousands of times."""
-    fixed, by_block, trips, wait, busy, busy_block, wire, most = _factors(weights)
-    sharpness, log, log1p = 1 + math.exp(weights["bend"]), math.log, math.log1p
+    fixed, by_block, trip, busy, busy_block, wider, most = _factors(weights)
+    sharpness, log = 1 + math.exp(weights["bend"]), math.log
     found = []
-    for blocks, rtt, transfers, asked, log_block, waits in points:
-        low = (fixed + by_block * blocks + trips * rtt * (1 + waits) + wait * waits) / (
-            asked if asked < most else most
-        )
-        high = busy + busy_block * blocks + wire * transfers
+    for blocks, asked, log_block, alone, more_trips, link, window, lost in points:
+        low = (fixed + by_block * blocks + trip * more_trips + alone) / (asked if asked < most else most)
+        high = busy + busy_block * blocks
+        if high < link:
+            high = link
+        if high < wider * window:
+            high = wider * window
         if low > high:
             low, high = high, low
-        found.append(log_block - log(high) - log1p((low / high) ** sharpness) / sharpness)
+        found.append(log_block - log(high * (1 + (low / high) ** sharpness) ** (1 / sharpness) + lost))
     return found
 
 
@@ -221,7 +238,7 @@ class Features:
 
 def _features(point: Point, axes: Sequence[str], asymptotes: Asymptotes | None) -> Features:
     # Losses begin at none, which has no logarithm.
-    doublings = tuple(math.log2(point[axis] + (1e-4 if axis == "loss" else 0.0)) for axis in axes)
+    doublings = tuple(math.log2(point.axes[axis] + (1e-4 if axis == "loss" else 0.0)) for axis in axes)
     if asymptotes is None:
         return Features(doublings, ())
     here = asymptotes.log_rate(point)
@@ -236,24 +253,21 @@ def _features(point: Point, axes: Sequence[str], asymptotes: Asymptotes | None) 
 
 def _asymptotes(points: Sequence[Point], logs: Sequence[float], axes: Sequence[str]) -> Asymptotes:
     """Those with the least squares of what is left."""
-    each_s = [
-        point.get("block", TYPICAL_BLOCK_BYTES) / math.exp(y) for point, y in zip(points, logs, strict=True)
-    ]
-    alone_s, per_block_s = _line(points, [t * _asked(p) for p, t in zip(points, each_s, strict=True)], min)
+    each_s = [point.block_bytes / math.exp(y) for point, y in zip(points, logs, strict=True)]
+    whole_s = [t * point.in_flight - point.known[3] for point, t in zip(points, each_s, strict=True)]
+    alone_s, per_block_s = _line(points, whole_s, min)
     busy_s, busy_block_s = _line(points, each_s, max)
     start = {"latency": math.log(alone_s), "occupancy": math.log(busy_s), "bend": 1.0}
     if "block" in axes:
         start |= {"latency_block": math.log(per_block_s), "occupancy_block": math.log(busy_block_s)}
     if "depth" in axes or "jobs" in axes:
-        start["most"] = math.log(max(map(_asked, points)))
-    if "rtt" in axes:
-        start["trips"] = 0.0
-    if any(point.get("waits") for point in points):
-        start["waits"] = math.log(alone_s)
-    if "rate" in axes:
-        start["wire"] = math.log(8 * TYPICAL_BLOCK_BYTES / TYPICAL_RATE_BIT_S)
+        start["most"] = math.log(max(point.in_flight for point in points))
+    if len({point.known[4] for point in points}) > 1:
+        start["trips"] = math.log(alone_s)
+    if any(point.known[6] for point in points):
+        start["window"] = 0.0
     names = tuple(start)
-    known = [_known(point) for point in points]
+    known = [point.known for point in points]
 
     def left(values: Sequence[float], most: float = LARGEST_RESIDUAL) -> list[float]:
         drifts = [v - start[name] for name, v in zip(names, values, strict=True)]
@@ -273,17 +287,15 @@ def _asymptotes(points: Sequence[Point], logs: Sequence[float], axes: Sequence[s
     return Asymptotes(dict(zip(names, min(found)[1], strict=True)))
 
 
-def _asked(at: Point) -> float:
-    return at.get("depth", 1.0) * at.get("jobs", 1.0)
-
-
 def _line(
     points: Sequence[Point], times_s: Sequence[float], extreme: Callable[[Iterable[float]], float]
 ) -> tuple[float, float]:
     """What an I/O takes at first sight, fixed and for a typical block, by the points with the fewest or the
     most I/Os in flight."""
-    there = extreme(map(_asked, points))
-    near = sorted((_known(p)[0], t) for p, t in zip(points, times_s, strict=True) if _asked(p) == there)
+    there = extreme(point.in_flight for point in points)
+    near = sorted(
+        (p.known[0], max(t, SHORTEST_S)) for p, t in zip(points, times_s, strict=True) if p.in_flight == there
+    )
     (few, short_s), (many, long_s) = near[0], near[-1]
     slope_s = (long_s - short_s) / (many - few) if many > few else 0.0
     return max(short_s - slope_s * few, short_s / 10), max(slope_s, short_s / 100)
@@ -371,8 +383,3 @@ def _alike(a: Features, b: Features, length: float) -> tuple[float, float]:
     sure."""
     distance = math.sqrt(3) * math.dist(a.doublings, b.doublings) / length
     return (1 + distance) * math.exp(-distance), UNSURE**2 * sum(map(mul, a.pulls, b.pulls))
-
-
-def grid(axes: Mapping[str, Sequence[float]]) -> Iterator[dict[str, float]]:
-    """All points of a grid."""
-    return (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))

@@ -138,6 +138,10 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
         """All that a single I/O pays for."""
         return self.round_trip_ns + self.window_ns + self.link_ns + self.transport_ns + self.framing_ns
 
+    def least_ns(self, depth: int) -> float:
+        """The least time between two completions with so many in flight, whatever processors and disks do."""
+        return max(self.alone_ns / depth, self.busy_ns, self.window_each_ns)
+
     def is_window_narrow(self, depth: int) -> bool:
         """Whether TCP's window limits: at depth 1 its waits are longer than a round trip, at greater depth it
         is tighter than the link."""
@@ -579,6 +583,13 @@ def bounds(cells: Sequence[CellDemands]) -> dict[Limit, float]:
         Limit.DEVICE: sum(cell.share * cell.device_ns for cell in cells),
         Limit.WINDOW: sum(cell.share * cell.path.window_each_ns for cell in cells if cell.path is not None),
     }
+
+
+def path_least_ns(cells: Sequence[CellDemands], depth: int) -> float:
+    """``Demands.least_ns`` of a mix: each direction of the link carries its own part of it."""
+    found = bounds(cells)
+    alone_ns = sum(cell.share * cell.path.alone_ns for cell in cells if cell.path is not None)
+    return max(alone_ns / depth, found[Limit.LINK], found[Limit.WINDOW])
 
 
 def _mixed(cells: Sequence[CellDemands], parts: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -50,6 +50,10 @@ CHECK_VALUES = {
 """Bytes of the ICV, by the kernel's name."""
 
 
+FULL = 0.965
+"""From this part of its goodput on a link is full; TCP's options, VLANs and ESP's mode take the rest."""
+
+
 class Framing(Protocol):
     """How a protection frames an IP packet. Lengths are those after the Ethernet header."""
 
@@ -191,6 +195,17 @@ class Wire:
     def headers_bytes(self) -> int:
         """Those of IP and TCP."""
         return IP_HEADER_BYTES[self.link.ip] + TCP_HEADER_BYTES
+
+    @property
+    def goodput_bytes_s(self) -> float | None:
+        """TCP's data in full frames, one way; None if the link is unshaped, or its MTU too small for any.
+
+        A framing that is unknown counts as none: this is then too high, never too low.
+        """
+        if self.link.rate_bit_s is None or self.mss_bytes <= 0:
+            return None
+        frame_bytes = self.frame_bytes(self.mss_bytes) + self.link.frame_overhead_bytes
+        return self.link.rate_bit_s / 8 * self.mss_bytes / frame_bytes
 
     def frame_bytes(self, data_bytes: int) -> int:
         """The Ethernet frame of a segment, as an interface counts it: without preamble, gap and FCS."""

@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from harness.analysis import bounds
 from harness.analysis.response import PREDICTED, Estimate
 from harness.analysis.schedule import Place
+from harness.analysis.theory import FULL, Wire
 from harness.model.lines import counted
 from harness.results.axes import AXES
 from harness.results.sweep import MeasuredCurve
@@ -98,12 +98,12 @@ def _bend(
         return f"{begin}{_rises(axis, found)}"
     # The local disk has no link, and along an axis of links each point has another.
     link = curve.links.get(line[0][1][0].link) if AXES[axis].of_link is None else None
-    goodput = bounds.goodput_bytes_per_s(link) if link is not None else None
+    goodput = Wire(link=link).goodput_bytes_s if link is not None else None
     low = _from_there_on([each.high >= enough for _, each in found]) or 0
     high = next((n for n in range(start, end) if found[n][1].low >= enough), end)
     span = f" ({found[low][0]} to {found[high][0]})" if low != high else ""
     at = f"{axis} {found[start][0]}{span}"
-    if goodput and not curve.curve.column.protection and best.value >= bounds.FULL * goodput:
+    if goodput and not curve.curve.column.protection and best.value >= FULL * goodput:
         rates = f"{_number(best)} of {goodput / 1e6:.4g} MB/s"
         near = f"within {_percent(1 - NEARLY)} of its peak"
         return f"{begin}{near} from {at} on; the peak fills the link ({rates})."

@@ -13,10 +13,10 @@ from typing import TypeVar
 
 import msgspec
 
-from harness.analysis import bounds, disturbance, interval, stations, stats, wire
+from harness.analysis import disturbance, interval, stations, stats, wire
 from harness.analysis.interval import Interval, exact
 from harness.analysis.stations import Demands
-from harness.analysis.theory import IoDirection
+from harness.analysis.theory import IoDirection, Wire
 from harness.analysis.wire import framings
 from harness.explain import cipher
 from harness.model import (
@@ -24,7 +24,6 @@ from harness.model import (
     TRANSPORTS,
     Column,
     Duplex,
-    IpsecMode,
     Job,
     LinkProfile,
     Plan,
@@ -115,8 +114,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     time is a processor's work.
 
     ``goodput_mb_s`` is the link's goodput: the most TCP payload that it carries, in full frames without any
-    protection. ``bound`` is the most that the link, the session and this column's frames let a cell of these
-    blocks at this depth move.
+    protection.
 
     ``is_emulated``: the link is, in real time, so both ends share the lab's processor. ``emulation_ns`` is
     what that adds to the I/O's round trips, as the run calibrated it (``Telemetry``). ``is_half_duplex``:
@@ -156,7 +154,6 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     rtt_ns: Interval | None = None
     stream_mb_s: float | None = None
     goodput_mb_s: float | None = None
-    bound: bounds.Bound | None = None
     plain: Baselines | None = None
     null: Baselines | None = None
     cipher_ns: Interval | None = None
@@ -195,12 +192,18 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         return self.key.setting.is_virtual
 
     @property
-    def one_at_a_time_mb_s(self) -> float | None:
-        """The most that one request at a time allows, which pays for its round trips and for the transfer of
-        all its bytes in turn; None for greater depths, and for a mix of directions."""
-        if self.bound is None or not self.bound.alone or self.direction is None:
+    def bound_mb_s(self) -> float | None:
+        """The most that the path lets through at this depth, whatever processors and disks do."""
+        if self.path is None or not self.depth or not self.block_bytes:
             return None
-        return self.bound.bytes_per_s and self.bound.bytes_per_s / 1e6
+        least_ns = self.path.least_ns(self.depth)
+        return self.block_bytes / least_ns * 1e3 if least_ns else None
+
+    @property
+    def one_at_a_time_mb_s(self) -> float | None:
+        """The same of one request at a time, which pays for its round trips and for the transfer of all its
+        bytes in turn; None for greater depths."""
+        return self.bound_mb_s if self.depth == 1 else None
 
     @property
     def implementation_ns(self) -> Interval | None:
@@ -435,17 +438,12 @@ class _CellOf:
         self.rtt_ns = self._round_trip()
         self.link, self.framing = of.link, None
         if self.link is not None:
-            mode = self.column.mode or IpsecMode.TRANSPORT
-            if self.column.protection:
-                self.framing = framings.of(
-                    self.column.protection, of.proposals, mode, self.link.mtu_bytes, self.link.ip
-                )
+            self.framing = framings.of_column(self.column, of.proposals, self.link)
             self.link = measured_link(self.link, self.rtt_ns, rate_bit_s(self.good, of.plans))
 
     def planned(self, bare: Evidence) -> Evidence:
         """What the link's plan says, and what a disturbed cell's figures leave of it."""
         depth, _ = self.of.depth(self.name, self.record)
-        goodput_mb_s, bound = self._most(depth)
         return msgspec.structs.replace(
             bare,
             direction=self.direction,
@@ -453,8 +451,7 @@ class _CellOf:
             depth=depth,
             path=self.demands(),
             rate_bit_s=self.link.rate_bit_s if self.link is not None else None,
-            goodput_mb_s=goodput_mb_s,
-            bound=bound,
+            goodput_mb_s=self._goodput_mb_s(),
             at_most_ns=times(self.good).mid,
         )
 
@@ -468,7 +465,6 @@ class _CellOf:
             of_fio = record.setting.source == FIO_SOURCE
             self._miss("its block size is unknown" if of_fio else "its blocks have several sizes")
         demands = self.demands()
-        goodput_mb_s, bound = self._most(depth)
         device = of.device_times(self.name)
         if device is None and not self.column.is_local:
             why = disturbance.summary(of.local.get(self.name, ())) or "not measured"
@@ -501,8 +497,7 @@ class _CellOf:
             rate_unknown=rate_unknown,
             rtt_ns=self.rtt_ns,
             stream_mb_s=stream_mb_s,
-            goodput_mb_s=goodput_mb_s,
-            bound=bound,
+            goodput_mb_s=self._goodput_mb_s(),
             driver=drivers(record.agreed),
             lost_packets=lost_packets_of(self.good) if depth == 1 else None,
             reread=next((r.reread for r in self.good if r.reread and r.reread.is_from_memory), None),
@@ -605,24 +600,12 @@ class _CellOf:
             window_bytes=window_bytes,
         )
 
-    def _most(self, depth: int | None) -> tuple[float | None, bounds.Bound | None]:
-        """The link's goodput in MB/s, and the cell's bound; each None if it is unknown."""
-        # The bounds are those of one initiator's link.
+    def _goodput_mb_s(self) -> float | None:
+        # That of one initiator's link.
         if self.link is None or self.column.is_local or self.column.initiators > 1:
-            return None, None
-        goodput = bounds.goodput_bytes_per_s(self.link)
-        bound = None
-        if depth and self.block_bytes:
-            bound = bounds.of_cell(
-                self.link,
-                self.framing,
-                self.record.session,
-                wire.transport(self.column.transport or DEFAULT_TRANSPORT),
-                depth=depth,
-                block_bytes=self.block_bytes,
-                writes=self.direction == "write",
-            )
-        return goodput and goodput / 1e6, bound
+            return None
+        goodput = Wire(link=self.link).goodput_bytes_s
+        return goodput and goodput / 1e6
 
     def _baselines(self, *, encrypts: bool | None) -> Baselines | None:
         """The next lower step: without IPsec (``encrypts`` None), or with a proposal that does not

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.analysis import bounds, cpu_costs, disturbance, interval, stations, wire
+from harness.analysis import cpu_costs, disturbance, interval, stations, wire
 from harness.analysis.cpu_costs import CpuCost, CpuCosts, Operation, WhichEnd
 from harness.analysis.interval import COVERED
 from harness.analysis.limit import Limit
 from harness.analysis.theory import IoDirection
 from harness.analysis.wire import framings
 from harness.explain import demand
-from harness.model import Column, IpsecMode, Job, LinkProfile, Proposal, protections
+from harness.model import Column, Job, LinkProfile, Proposal, protections
 from harness.model.errors import UsageError
 from harness.parse.jobfile import described
 
@@ -88,9 +88,10 @@ class NetworkPath(msgspec.Struct, frozen=True, kw_only=True):
 class Predicted(msgspec.Struct, frozen=True, kw_only=True):
     """A cell: the throughput in 10^6 bytes per second, with 90 % from ``low_mb_s`` to ``high_mb_s``.
 
-    ``name`` is its column's label, ``then`` what limits. ``bound_mb_s`` is the link's bound. ``rests_on`` are
-    the parts of the time, in ns per I/O, and ``unsure`` the sources of uncertainty, as fractions of the
-    figure. ``why_not`` says why there is no figure. ``mark`` is always "predicted": nothing was measured.
+    ``name`` is its column's label, ``then`` what limits. ``bound_mb_s`` is the most that the path lets
+    through. ``rests_on`` are the parts of the time, in ns per I/O, and ``unsure`` the sources of uncertainty,
+    as fractions of the figure. ``why_not`` says why there is no figure. ``mark`` is always "predicted":
+    nothing was measured.
     """
 
     name: str
@@ -171,26 +172,18 @@ def _cell(lists: Mapping[WhichEnd, _End], network_path: NetworkPath, job: Job, w
         },
     )
     mb = (described(job).block_bytes or 0) * 1e3
-    bound_mb_s = _bound_mb_s(cells, likely)
-    # Nothing goes faster than the link lets it.
-    most_mb_s = mb / each_ns.low if bound_mb_s is None else min(mb / each_ns.low, bound_mb_s)
+    # Nothing goes faster than the path lets it.
+    least_ns = stations.path_least_ns(likely, depth)
     return msgspec.structs.replace(
         made,
         mb_s=mb / found.ns,
         low_mb_s=mb / each_ns.high,
-        high_mb_s=max(mb / found.ns, most_mb_s),
+        high_mb_s=mb / min(found.ns, max(each_ns.low, least_ns)),
         then=found.limited_by,
-        bound_mb_s=bound_mb_s,
+        bound_mb_s=mb / least_ns if least_ns else None,
         rests_on={name: ns for name, ns in found.parts.items() if ns},
         unsure=dict(each_ns.made_of),
     )
-
-
-def _bound_mb_s(cells: Sequence[_Cell], likely: Sequence[stations.CellDemands]) -> float | None:
-    """The link's: each direction carries its own part of a mix, and a shared medium one after the other."""
-    turns = [of.share / cell.bound_mb_s for of, cell in zip(likely, cells, strict=True) if cell.bound_mb_s]
-    is_shared = any(of.path is not None and of.path.is_shared for of in likely)
-    return 1 / (sum(turns) if is_shared else max(turns)) if turns else None
 
 
 def _directions(job: Job) -> list[tuple[float, IoDirection]]:
@@ -210,11 +203,10 @@ def _directions(job: Job) -> list[tuple[float, IoDirection]]:
 
 class _Cell(NamedTuple):
     """One direction of a cell: what it asks of the stations with each core's work so many of its reaches from
-    its best guess, the link's bound, and what else its figure rests on."""
+    its best guess, and what else its figure rests on."""
 
     at: Callable[[float], stations.CellDemands]
     depth: int
-    bound_mb_s: float | None
     fit_error: float
     is_borrowed: bool
 
@@ -224,33 +216,18 @@ def _direction(
 ) -> _Cell:
     workload = described(job)
     block_bytes, depth = workload.block_bytes or 1, workload.in_flight or 1
-    demands, bound = None, None
+    demands = None
     link, transport = network_path.link, network_path.column.transport
     if link is not None and transport is not None:
         agreed = next(iter(lists.values())).known.sessions.get(transport)
         if agreed is None:
             raise _NoCost(f"{transport} has no CPU costs here")
         session = {name: str(value) for name, value in agreed.items()}
-        protocol = wire.transport(transport)
-        depth = min(depth, protocol.most_commands(session) or depth)
-        framing = None
-        if network_path.column.protection:
-            mode = network_path.column.mode or IpsecMode.TRANSPORT
-            framing = framings.of(
-                network_path.column.protection, network_path.proposals, mode, link.mtu_bytes, link.ip
-            )
+        depth = min(depth, wire.transport(transport).most_commands(session) or depth)
+        framing = framings.of_column(network_path.column, network_path.proposals, link)
         demands = stations.agreed_demands(link, framing, transport, session, direction, block_bytes)
         if demands is None or (network_path.column.protection and framing is None):
             raise _NoCost("what goes over the wire is unknown")
-        bound = bounds.of_cell(
-            link,
-            framing,
-            session,
-            protocol,
-            depth=depth,
-            block_bytes=block_bytes,
-            writes=direction == "write",
-        ).bytes_per_s
     elif not network_path.column.is_local:
         raise _NoCost("its link is unknown")
     is_emulated = demand.is_shaped(link) and any(demand.has_emulation(end.known) for end in lists.values())
@@ -279,7 +256,6 @@ def _direction(
     return _Cell(
         at=at,
         depth=depth,
-        bound_mb_s=bound / 1e6 if bound else None,
         fit_error=max(end.known.fit.error if end.known.fit is not None else 0.5 for end in lists.values()),
         is_borrowed=any(work.is_borrowed for work in works.values()),
     )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.analysis import bounds, theory, wire
+from harness.analysis import theory, wire
 from harness.analysis.interval import Interval, exact
 from harness.analysis.limit import Limit
 from harness.analysis.wire import framings
@@ -30,7 +30,7 @@ MTU, JUMBO, IPV6_MTU = 1500, 9000, 1280
 """Bytes; the last is the least that a tunnel of IPv6 has (RFC 8200, section 5)."""
 
 NEARLY, BUSY = 0.85, 0.95
-"""From which part on a resource may be full, and from which a core is; a link is from ``bounds.FULL`` on."""
+"""From which part on a resource may be full, and from which a core is; a link is from ``theory.FULL`` on."""
 
 COSTS = 0.8
 """A protection that takes more than framing and scatter leaves less of the clear figure. From this part on
@@ -211,10 +211,11 @@ class Described:
             profile = LinkProfile(
                 name="reported", title="", emulated=False, rate_bit_s=rate_bit_s, mtu_bytes=mtu_bytes
             )
-            if not (goodput := bounds.goodput_bytes_per_s(profile, framing)):
+            frames = theory.Wire(link=profile, framing=framing)
+            if not (goodput := frames.goodput_bytes_s):
                 return None
             spare = theory.TCP_HEADER_BYTES - (20 if self.is_tcp or is_tcp else UDP_HEADER_BYTES)
-            most = 1 + spare / theory.Wire(link=profile, framing=framing).mss_bytes
+            most = 1 + spare / frames.mss_bytes
             least = most if "udp" in self.words else 1.0
             if self.transport and claim.block and least == 1:
                 least = claim.block / (claim.block + self.transport.header_bytes({}, claim.block))
@@ -320,7 +321,7 @@ def _uses(f: Described) -> Iterator[tuple[str, Share]]:
         of += " in both directions together" if claim.link.is_half else ""
         of += f"; a connection has one link of {claim.link.members}" if claim.link.members > 1 else ""
         words = f"the link's rate ({said}; {f.link} {of})"
-        yield "link", Share(Limit.LINK, share, words, bounds.FULL, NEARLY, others=())
+        yield "link", Share(Limit.LINK, share, words, theory.FULL, NEARLY, others=())
     if f.load:
         yield "core", _core(f, f.load)
     if trip and claim.window and (share := _over(rate, claim.window.times(streams))):

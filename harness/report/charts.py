@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from harness.analysis import bounds, disturbance
+from harness.analysis import disturbance
+from harness.analysis.stations import Demands
+from harness.analysis.theory import Wire
 from harness.explain import Explained
 from harness.explain.evidence import Evidence
 from harness.model import LinkProfile
@@ -308,8 +310,29 @@ class _Dot(msgspec.Struct, frozen=True):
     fact: ColumnFacts
     name: str
     evidence: Evidence
-    bound: bounds.Bound
     rate: float
+
+    @property
+    def depth(self) -> int:
+        return self.evidence.depth or 1
+
+    @property
+    def in_flight_bytes(self) -> float:
+        return float(self.depth * (self.evidence.block_bytes or 0))
+
+    def allowed(self, ns_of: Callable[[Demands], float]) -> float | None:
+        """Bytes per second, if an I/O takes at least what ``ns_of`` the path says; None for no time."""
+        path = self.evidence.path
+        ns = ns_of(path) if path is not None else 0.0
+        return (self.evidence.block_bytes or 0) / ns * 1e9 if ns else None
+
+    @property
+    def most(self) -> float | None:
+        return self.allowed(lambda path: path.least_ns(self.depth))
+
+    @property
+    def by_round_trip(self) -> float | None:
+        return self.allowed(lambda path: path.round_trips * path.round_trip_ns / self.depth)
 
 
 def roofline(table: Table, facts: Sequence[ColumnFacts], cells: Sequence[Explained]) -> list[Chart]:
@@ -324,7 +347,7 @@ def roofline(table: Table, facts: Sequence[ColumnFacts], cells: Sequence[Explain
         if key is None or fact.link is None or key.column.is_local:
             continue
         dots = list(_dots(table, fact, index, known))
-        if dots and any(dot.bound.bytes_per_s for dot in dots):
+        if dots and (fact.link.rate_bit_s or fact.link.path_delay_us or any(dot.most for dot in dots)):
             by_link.setdefault((without_side(key.setting), fact.link), []).extend(dots)
     alike = Counter((link.title, link.name) for _, link in by_link)
     seen: Counter[tuple[str, str]] = Counter()
@@ -342,14 +365,16 @@ def _dots(table: Table, fact: ColumnFacts, index: int, known: Mapping[CellKey, E
     for row, cells in zip(table.rows, table.cells, strict=True):
         cell = cells[index]
         evidence = known.get(CellKey(fact.column.key, row.workload)) if fact.column.key else None
-        if cell and cell.value and not cell.is_disturbed and evidence and evidence.bound:
-            yield _Dot(fact, row.name, evidence, evidence.bound, cell.value * 1e6)
+        if not cell or not cell.value or cell.is_disturbed or evidence is None:
+            continue
+        if evidence.depth and evidence.block_bytes:
+            yield _Dot(fact, row.name, evidence, cell.value * 1e6)
 
 
 def _roof_of(link: LinkProfile, dots: Sequence[_Dot], title: str) -> Chart:
     bottom = 240.0
-    flying = [float(dot.bound.in_flight_bytes) for dot in dots]
-    rtt_s, rate = bounds.round_trip_s(link), bounds.goodput_bytes_per_s(link)
+    flying = [dot.in_flight_bytes for dot in dots]
+    rtt_s, rate = 2e-6 * link.path_delay_us, Wire(link=link).goodput_bytes_s
     x = draw.logarithmic(flying, LEFT, WIDTH - 12, room=3.0)
     tops = [dot.rate for dot in dots] + ([rate] if rate else [])
     y = draw.logarithmic([min(dot.rate for dot in dots), max(tops)], bottom, TOP, room=1.8)
@@ -363,7 +388,7 @@ def _roof_of(link: LinkProfile, dots: Sequence[_Dot], title: str) -> Chart:
     for place, group in itertools.groupby(dots, lambda dot: dot.fact.place):
         of_column = list(group)
         fact = of_column[0].fact
-        marked = [(x.at(dot.bound.in_flight_bytes), y.at(dot.rate), _tip(dot)) for dot in of_column]
+        marked = [(x.at(dot.in_flight_bytes), y.at(dot.rate), _tip(dot)) for dot in of_column]
         parts.append(series(fact, draw.marks(place, marked, 4.2)))
     marks, high = legend(list({dot.fact.place: dot.fact for dot in dots}.values()), bottom + 50)
     return Chart(
@@ -377,38 +402,38 @@ def _roof_of(link: LinkProfile, dots: Sequence[_Dot], title: str) -> Chart:
 
 
 def _tip(dot: _Dot) -> str:
-    most = dot.bound.bytes_per_s
-    return f"{dot.name}: {draw.amount(dot.rate / 1e6)} MB/s at depth {dot.evidence.depth}" + (
+    most = dot.most
+    return f"{dot.name}: {draw.amount(dot.rate / 1e6)} MB/s at depth {dot.depth}" + (
         f", {_reached(dot)} of the {draw.amount(most / 1e6)} MB/s that {_allows(dot)}" if most else ""
     )
 
 
 def _allows(dot: _Dot) -> str:
-    return "one request at a time allows" if dot.bound.alone else "the link allows"
+    return "one request at a time allows" if dot.depth == 1 else "the link allows"
 
 
 def _reached(dot: _Dot) -> str:
     """How much it is of what the link allows, if that is known."""
-    most = dot.bound.bytes_per_s
+    most = dot.most
     return f"{100 * dot.rate / most:.0f} %" if most else ""
 
 
 _ROOF: Mapping[str, Callable[[_Dot], str]] = {
     "column": lambda dot: dot.fact.name,
     "row": lambda dot: dot.name,
-    "queue depth": lambda dot: str(dot.evidence.depth),
+    "queue depth": lambda dot: str(dot.depth),
     "block [bytes]": lambda dot: str(dot.evidence.block_bytes),
-    "round trips": lambda dot: str(dot.bound.round_trips),
+    "round trips": lambda dot: str(dot.evidence.path.round_trips) if dot.evidence.path is not None else "",
     "median [MB/s]": lambda dot: in_mb_s(dot.rate),
-    "bound by round trip [MB/s]": lambda dot: in_mb_s(dot.bound.by_round_trip),
-    "goodput in its frames [MB/s]": lambda dot: in_mb_s(dot.bound.by_rate),
-    "bound [MB/s]": lambda dot: in_mb_s(dot.bound.bytes_per_s),
+    "bound by round trip [MB/s]": lambda dot: in_mb_s(dot.by_round_trip),
+    "goodput in its frames [MB/s]": lambda dot: in_mb_s(dot.allowed(lambda path: path.busy_ns)),
+    "bound [MB/s]": lambda dot: in_mb_s(dot.most),
     "reached": _reached,
 }
 """The figures behind a roofline, by their headings."""
 
 
-def _roofs(x: draw.Scale, y: draw.Scale, rtt_s: float | None, rate: float | None) -> list[str]:
+def _roofs(x: draw.Scale, y: draw.Scale, rtt_s: float, rate: float | None) -> list[str]:
     """The bounds of a link: by round trip, its goodput, and one request at a time, which pays for both."""
     parts = []
     if rtt_s:

@@ -171,9 +171,9 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     def most_mb_s(self) -> float | None:
         """What the link carries in the frames of this column's protection."""
         for cell in self.cells:
-            bound, is_protected = cell.evidence.bound, bool(cell.evidence.column.protection)
-            if is_protected and bound is not None and bound.by_rate is not None:
-                return bound.by_rate / 1e6
+            path, block_bytes = cell.evidence.path, cell.evidence.block_bytes
+            if cell.evidence.column.protection and path is not None and path.busy_ns and block_bytes:
+                return block_bytes / path.busy_ns * 1e3
         return self.goodput_mb_s
 
     @property
@@ -199,7 +199,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
         is_unknown = any(cell.evidence.rate_unknown for cell in self.cells)
         streams = [cell.evidence.stream_mb_s or 0.0 for cell in self.cells]
         rate = self.most_mb_s or (max(*found, *streams) if is_unknown else None)
-        return not (rate and 2 * max(alone) > rate) and max(found) <= max(alone)
+        return not (rate and 2 * max(alone) > rate) and max(found) <= ABOVE * max(alone)
 
     @property
     def is_above(self) -> bool:

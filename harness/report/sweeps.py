@@ -52,7 +52,6 @@ LOADS = frozenset({"depth", "jobs"})
 """Axes along which there is a response curve."""
 
 THIN = 'li" style="stroke-width:1.4'
-_STEPS = 48
 _FEW_LEVELS = 3
 _ROOM_PX = 30.0
 """Of a label below a picture; and the width of a heat map's cell, at least."""
@@ -126,7 +125,7 @@ def _curve(shown: _Picture) -> Chart:
         around = [(px, y.at(e.high)) for px, e, _ in at] + [(px, y.at(e.low)) for px, e, _ in reversed(at)]
         drawn = [draw.area(around)] if curve.scatter else []
         if (asymptotes := curve.fitted.asymptotes) is not None:
-            drawn += _bounds(asymptotes, shown, x, y)
+            drawn += _bounds(asymptotes, curve, line, x, y)
         steps = [(a, b, a[2] in curve.rates and b[2] in curve.rates) for a, b in itertools.pairwise(at)]
         for is_known, alike in itertools.groupby(steps, lambda step: step[2]):
             first, *others = alike
@@ -152,21 +151,19 @@ def _curve(shown: _Picture) -> Chart:
     )
 
 
-def _bounds(asymptotes: Asymptotes, shown: _Picture, x: draw.Scale, y: draw.Scale) -> Iterator[str]:
+def _bounds(
+    asymptotes: Asymptotes,
+    curve: MeasuredCurve,
+    line: Sequence[tuple[float, Place]],
+    x: draw.Scale,
+    y: draw.Scale,
+) -> Iterator[str]:
     """Two thin lines, where they are within the picture."""
-    low, high = shown.values[0], shown.values[-1]
-    if low <= 0:
-        return
-    steps = [low * (high / low) ** (n / _STEPS) for n in range(_STEPS + 1)]
-    rates = [asymptotes.bounds_bytes_s({**shown.there, shown.axis: value}) for value in steps]
+    rates = [(at, asymptotes.bounds_bytes_s(curve.surface.point(place))) for at, place in line if at > 0]
     for bound, name in enumerate(("bound by latency", "bound by the busiest part")):
-        line = [
-            (x.at(at), y.at(rate[bound]))
-            for at, rate in zip(steps, rates, strict=True)
-            if rate[bound] <= y.high
-        ]
-        if line:
-            yield draw.path(line, THIN, name)
+        line_px = [(x.at(at), y.at(rate[bound])) for at, rate in rates if rate[bound] <= y.high]
+        if line_px:
+            yield draw.path(line_px, THIN, name)
 
 
 def _levels(y: draw.Scale) -> list[str]:
@@ -395,7 +392,7 @@ def _limits(curve: MeasuredCurve, limits: Mapping[Place, Limit]) -> dict[Place, 
     sides: dict[bool, list[Place]] = {False: [], True: []}
 
     def side(place: Place) -> bool:
-        return asymptotes is not None and asymptotes.is_latency(curve.grid[place])
+        return asymptotes is not None and asymptotes.is_latency(curve.surface.point(place))
 
     for place in curve.rates:
         sides[side(place)].append(place)

@@ -27,7 +27,7 @@ from harness.parse.jobfile import described
 from harness.results.axes import AXES, Curve
 from harness.results.plain_columns import Output
 from harness.results.store import FIO_SOURCE
-from harness.results.sweep import MeasuredCurve
+from harness.results.sweep import MeasuredCurve, Surface
 
 NEARLY = 0.02
 """How much two figures may differ that should be the same."""
@@ -157,7 +157,7 @@ def _curve(group: Mapping[Place, Sequence[Record]]) -> MeasuredCurve | None:
     title = f"{workload.base} (read+write)" if both else workload.base
     of = Curve(Column(common or _without_numbers(stems[0]), transport=None), title, fixed)
     others = {place: tuple(repeats) for place, repeats in ranked.items() if len(repeats) > 1}
-    return MeasuredCurve(of, grid, axes, chosen, scatter=0.0, repeats=others)
+    return MeasuredCurve(of, Surface(grid, dict(fixed)), chosen, scatter=0.0, repeats=others)
 
 
 def _distinguished(found: Sequence[tuple[Path, _Asked, MeasuredCurve]]) -> list[MeasuredCurve]:

@@ -14,9 +14,11 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from harness.analysis import bounds, disturbance, response, wire
-from harness.analysis.response import Estimate, Response
+from harness.analysis import disturbance, response, stations
+from harness.analysis.response import Estimate, Point, Response
 from harness.analysis.schedule import Place, Schedule, throughput_bytes_s
+from harness.analysis.theory import IoDirection
+from harness.analysis.wire import framings
 from harness.model import Cell, LinkProfile, Plan, Record
 from harness.parse.fio import ADDED_UP
 from harness.results.axes import AXES, Curve, curve_of, workloads
@@ -38,9 +40,12 @@ SCATTER = 0.03
 
 @dataclass
 class Surface:
-    """A curve as far as it is known: its grid, what was measured, and the blocks that were forecast."""
+    """A curve as far as it is known: its grid with what is ``fixed`` on it, what an I/O asks of the path at
+    each point, and the blocks that were forecast."""
 
-    grid: dict[Place, dict[str, float]]
+    grid: Mapping[Place, dict[str, float]]
+    fixed: Mapping[str, float] = field(default_factory=dict)
+    paths: Mapping[Place, stations.Demands] = field(default_factory=dict)
     forecast: dict[Place, Estimate] = field(default_factory=dict)
     right_rounds: int = 0
 
@@ -52,16 +57,30 @@ class Surface:
             name for name in points[0] if name in AXES and len({point[name] for point in points}) > 1
         )
 
-    def learn(self, known: Mapping[Place, Record]) -> None:
-        """Take from a record of it how often writes wait for the target, by what the session agreed on."""
+    def learn(self, plan: Plan, known: Mapping[Place, Record]) -> None:
+        """Take from a record of it what the session agreed on, and so what the path takes of each point."""
         record = next((known[place] for place in self.grid if place in known), None)
-        if record is None or record.workload.direction != "write" or record.column.transport is None:
+        if record is None or record.column.transport is None or self.paths:
             return
-        transport = wire.transport(record.column.transport)
-        for point in self.grid.values():
-            if "block" in point:
-                trips = bounds.write_round_trips(record.session, transport, round(point["block"]))
-                point["waits"] = trips - 1.0
+        # A mix has no path of its own: its reads' stands for it.
+        direction: IoDirection = "write" if record.workload.direction == "write" else "read"
+        found = {}
+        for place in self.grid:
+            column, link = place[0], plan.links[place[0].link]
+            framing = framings.of_column(column, plan.proposals, link)
+            block_bytes = round(self.point(place).block_bytes)
+            found[place] = stations.agreed_demands(
+                link, framing, record.column.transport, record.session, direction, block_bytes
+            )
+        self.paths = {place: path for place, path in found.items() if path is not None}
+
+    def point(self, place: Place) -> Point:
+        """A place with what is known of its I/Os."""
+        axes = self.grid[place]
+        numbers = {**self.fixed, **axes}
+        in_flight = numbers.get("depth", 1.0) * numbers.get("jobs", 1.0)
+        block_bytes = numbers.get("block", response.TYPICAL_BLOCK_BYTES)
+        return Point(axes, block_bytes, in_flight, self.paths.get(place))
 
     def first(self) -> list[Place]:
         """The ends and the middle of each axis."""
@@ -79,27 +98,30 @@ class Surface:
         """The surface through ``measured``, throughputs in bytes/s; ValueError without any."""
         known = [place for place in self.grid if place in measured]
         return response.fit(
-            [self.grid[each] for each in known], [measured[each] for each in known], self.axes
+            [self.point(each) for each in known], [measured[each] for each in known], self.axes
         )
 
-    def estimates(self, measured: Mapping[Place, float]) -> dict[Place, Estimate]:
-        """Of each point that was not measured."""
+    def estimates(
+        self, measured: Mapping[Place, float], fitted: Response | None = None
+    ) -> dict[Place, Estimate]:
+        """Of each point that was not measured, by the surface ``fitted`` through those that were."""
         if not self.grid.keys() & measured.keys():
             return {}
-        fitted = self.fitted(measured)
-        return {place: fitted.at(point) for place, point in self.grid.items() if place not in measured}
+        fitted = fitted or self.fitted(measured)
+        return {place: fitted.at(self.point(place)) for place in self.grid if place not in measured}
 
 
 def surfaces(plan: Plan) -> dict[Curve, Surface]:
     """The curves of a sweep with their grids, by the plan alone. A point that differs from no other along an
     axis is none."""
-    found: dict[Curve, Surface] = {}
+    found: dict[Curve, dict[Place, dict[str, float]]] = {}
     known = workloads(plan.jobs)
     for column in plan.columns:
         for name, workload in known.items():
             if (of := curve_of(plan, column, workload)) is not None:
-                found.setdefault(of[0], Surface({})).grid[column, name] = of[1]
-    return {curve: surface for curve, surface in found.items() if surface.axes}
+                found.setdefault(of[0], {})[column, name] = of[1]
+    made = {curve: Surface(grid, dict(curve.fixed)) for curve, grid in found.items()}
+    return {curve: surface for curve, surface in made.items() if surface.axes}
 
 
 def axes_of(found: Mapping[Curve, Surface]) -> dict[str, str]:
@@ -155,7 +177,7 @@ class SweepSchedule(Schedule):
         }
         rates = {place: throughput_bytes_s(record) for place, record in known.items()}
         for surface in self._surfaces.values():
-            surface.learn(known)
+            surface.learn(self.plan, known)
         on_curves = {place for surface in self._surfaces.values() for place in surface.grid}
         block = [place for place in self.measured if place not in on_curves]
         for surface in self._surfaces.values():
@@ -203,13 +225,20 @@ class MeasuredCurve:
     """
 
     curve: Curve
-    grid: Mapping[Place, dict[str, float]]
-    axes: tuple[str, ...]
+    surface: Surface
     records: Mapping[Place, Record]
     links: Mapping[str, LinkProfile] = field(default_factory=dict)
     disturbed: frozenset[Place] = frozenset()
     scatter: float = SCATTER
     repeats: Mapping[Place, Sequence[Record]] = field(default_factory=dict)
+
+    @property
+    def grid(self) -> Mapping[Place, dict[str, float]]:
+        return self.surface.grid
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return self.surface.axes
 
     @property
     def side(self) -> str:
@@ -243,13 +272,12 @@ class MeasuredCurve:
     @functools.cached_property
     def fitted(self) -> Response:
         """The surface through what was measured."""
-        return Surface(dict(self.grid)).fitted(self.rates)
+        return self.surface.fitted(self.rates)
 
     @functools.cached_property
     def estimates(self) -> Mapping[Place, Estimate]:
         """Of each point that was not measured."""
-        left = [place for place in self.grid if place not in self.records]
-        return {place: self.fitted.at(self.grid[place]) for place in left}
+        return self.surface.estimates(self.rates, self.fitted)
 
     def at(self, place: Place) -> Estimate:
         """A point: what was measured, with how far the same point would be another time; or the estimate."""
@@ -287,9 +315,9 @@ def measured(plan: Plan, records: Iterable[Record]) -> list[MeasuredCurve]:
             for record in disturbance.counting(todo.measured[place].values())[:1]
         }
         if known:
-            surface.learn(known)
+            surface.learn(plan, known)
             disturbed = frozenset(
                 place for place in known if not disturbance.quiet(todo.measured[place].values())
             )
-            found.append(MeasuredCurve(curve, surface.grid, surface.axes, known, plan.links, disturbed))
+            found.append(MeasuredCurve(curve, surface, known, plan.links, disturbed))
     return found

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from harness.analysis import bounds, disturbance, schedule
+from harness.analysis import disturbance, schedule
 from harness.analysis.stats import FEWEST, MARGIN, Decision, Difference
+from harness.analysis.theory import Wire
 from harness.model import (
     CIPHERS_CLOSED_SINCE,
     COMPLETION,
@@ -248,7 +249,7 @@ def _goodputs(context: Context, table: Table) -> Iterable[str]:
     links = {column.column.link for column in table.columns}
     profiles = {name: link for plan in context.plans for name, link in plan.links.items() if name in links}
     most = {
-        name: bounds.goodput_bytes_per_s(link) for name, link in profiles.items() if link.interface is None
+        name: Wire(link=link).goodput_bytes_s for name, link in profiles.items() if link.interface is None
     }
     rates = [f"{name} {rate / 1e6:.4g} MB/s" for name, rate in most.items() if rate]
     if rates and table.options.metric in (Metric.MB_S, Metric.MIB_S):

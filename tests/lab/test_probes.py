@@ -10,7 +10,8 @@ from statistics import mean
 
 import pytest
 
-from harness.analysis import bounds, sanity
+from harness.analysis import sanity
+from harness.analysis.theory import Wire
 from harness.analysis.wire import framings
 from harness.model import Status
 from harness.model.probing import (
@@ -86,7 +87,7 @@ def test_tcp_is_no_faster_than_its_frames(
     plan, record = RunFolder(probed.folder).load_plan(), records[key]
     link = plan.links[record.column.link]
     framing = framings.of(record.column.protection, plan.proposals, plan.ipsec_mode, link.mtu_bytes)
-    ceiling = bounds.goodput_bytes_per_s(link, framing)
+    ceiling = Wire(link=link, framing=framing).goodput_bytes_s
     assert ceiling is not None and 8 * ceiling == pytest.approx(most_bit_s, rel=0.005)
     assert isinstance(record.figures, TcpFigures) and record.figures.received_bit_s is not None
     assert 0 < record.figures.received_bit_s < (1 + sanity.TOLERANCE) * 8 * ceiling

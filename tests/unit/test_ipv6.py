@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.analysis import bounds, theory
+from harness.analysis import theory
 from harness.analysis.wire import framings
 from harness.hosts.journal import Journal
 from harness.hosts.programs import netlink
@@ -280,7 +280,7 @@ def test_headers_are_20_bytes_longer_also_within_esp_and_wireguard_leaves_room_f
     four, six = wire(IPV4), wire(IPV6)
     assert (four.mss_bytes, six.mss_bytes) == (1448, 1428)
     assert six.frame_bytes(1428) == four.frame_bytes(1448) == 1514
-    assert bounds.goodput_bytes_per_s(WIRED) == pytest.approx(10**9 / 8 * 1428 / 1538)
+    assert theory.Wire(link=WIRED).goodput_bytes_s == pytest.approx(10**9 / 8 * 1428 / 1538)
     gcm = load_proposal("aes128gcm16")
     for family, of_transport, of_tunnel in ((IPV4, 1414, 1394), (IPV6, 1394, 1354)):
         for mode, mss in ((IpsecMode.TRANSPORT, of_transport), (IpsecMode.TUNNEL, of_tunnel)):

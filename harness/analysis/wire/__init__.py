@@ -41,12 +41,6 @@ class WireProtocol(abc.ABC):
     def header_bytes(self, agreed: Mapping[str, str], data_bytes: int) -> int:
         """The transport's headers for this much data, in its direction."""
 
-    def write_round_trips(self, agreed: Mapping[str, str], command_bytes: int) -> int:
-        """How often a write of this many bytes crosses the link and back: once, if it goes with its
-        command."""
-        del agreed, command_bytes
-        return 1
-
 
 @functools.cache
 def _transports() -> dict[str, WireProtocol]:

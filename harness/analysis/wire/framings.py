@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.analysis import theory
-from harness.model import IPV4, Family, IpsecMode, Proposal
+from harness.model import IPV4, Column, Family, IpsecMode, LinkProfile, Proposal
 from harness.model.protections import PROTECTIONS, Encapsulation
 
 
@@ -35,6 +35,11 @@ class Encapsulated:
 
     def inner_mtu_bytes(self, mtu_bytes: int) -> int:
         return self.by.inner_mtu_bytes(mtu_bytes)
+
+
+def of_column(column: Column, proposals: Mapping[str, Proposal], link: LinkProfile) -> theory.Framing | None:
+    """What a column's protection makes of packets on its link; None if that is not known, or for none."""
+    return of(column.protection, proposals, column.mode or IpsecMode.TRANSPORT, link.mtu_bytes, link.ip)
 
 
 def of(

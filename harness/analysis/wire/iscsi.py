@@ -31,6 +31,7 @@ class IscsiDialogue:
 
     ``max_recv_bytes`` is the MaxRecvDataSegmentLength of the receiver. ``window_bytes`` is what the target
     may have in flight: the smaller of the initiator's receive window and its own congestion window.
+    ``outstanding_r2ts`` is MaxOutstandingR2T: the target asks for so many bursts at a time.
     LIO receives in a thread (iscsi_target_rx_thread()), open-iscsi in TCP's callback
     (iscsi_sw_tcp_data_ready()).
     """
@@ -42,6 +43,7 @@ class IscsiDialogue:
     max_burst_bytes: int
     max_recv_bytes: int
     window_bytes: int
+    outstanding_r2ts: int = 1
 
     def bursts(self, wire: Wire, direction: IoDirection, block_bytes: int) -> list[Burst]:
         """The dialogue of one SCSI command, in order (RFC 7143, sections 4.2.5 and 11)."""
@@ -70,10 +72,12 @@ class IscsiDialogue:
                 sending += _pdu(length)
                 done += length
         found.append(burst("initiator", sending))
-        # One R2T at a time (section 13.17), each for at most MaxBurstLength (section 13.13).
-        for length in cut(block_bytes - done, self.max_burst_bytes):
-            found.append(burst("target", [(BHS_BYTES, False)]))
-            parts = [_pdu(part) for part in cut(length, self.max_recv_bytes)]
+        # So many R2Ts at a time (section 13.17), each for at most MaxBurstLength (section 13.13).
+        lengths = [*cut(block_bytes - done, self.max_burst_bytes)]
+        while lengths:
+            asked, lengths = lengths[: self.outstanding_r2ts], lengths[self.outstanding_r2ts :]
+            found.append(burst("target", [(BHS_BYTES, False)] * len(asked)))
+            parts = [_pdu(part) for length in asked for part in cut(length, self.max_recv_bytes)]
             found.append(burst("initiator", [write for part in parts for write in part]))
         found.append(burst("target", [(BHS_BYTES, False)], after_disk=True))
         return found
@@ -113,27 +117,11 @@ class IscsiWire(WireProtocol):
             max_burst_bytes=lengths[1],
             max_recv_bytes=lengths[2],
             window_bytes=window_bytes,
+            outstanding_r2ts=positive(agreed, "max_outstanding_r2t") or 1,
         )
 
     def most_commands(self, agreed: Mapping[str, str]) -> int:
         return positive(agreed, "queue_depth")
-
-    def write_round_trips(self, agreed: Mapping[str, str], command_bytes: int) -> int:
-        """RFC 7143, sections 11.8 and 13.
-
-        The command takes one round trip and carries the unsolicited data. Each further burst waits for an
-        R2T.
-        """
-        first, burst = positive(agreed, "first_burst_len"), positive(agreed, "max_burst_len")
-        if not first or not burst:
-            return 1
-        unasked = 0
-        if agreed.get("initial_r2t") == "0":
-            unasked = first
-        elif agreed.get("immediate_data") == "1":
-            unasked = min(first, positive(agreed, "max_xmit_dlength") or first)
-        bursts = -(-max(0, command_bytes - unasked) // burst)
-        return 1 + -(-bursts // (positive(agreed, "max_outstanding_r2t") or 1))
 
     def header_bytes(self, agreed: Mapping[str, str], data_bytes: int) -> int:
         pdu = positive(agreed, "max_recv_dlength") or data_bytes

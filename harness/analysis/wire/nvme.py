@@ -75,12 +75,6 @@ class NvmeWire(WireProtocol):
         queues, size = positive(agreed, "queue_count"), positive(agreed, "sqsize")
         return max(0, queues - 1) * (size + 1) if size else 0
 
-    def write_round_trips(self, agreed: Mapping[str, str], command_bytes: int) -> int:
-        """What does not go with its command waits for one R2T, which nvmet sends for all of it
-        (nvmet_setup_r2t_pdu())."""
-        at_once = whole(agreed, "in_capsule_bytes")
-        return 2 if at_once is not None and command_bytes > at_once else 1
-
     def header_bytes(self, agreed: Mapping[str, str], data_bytes: int) -> int:
         del agreed, data_bytes  # one PDU has it all
         return HEADER_BYTES

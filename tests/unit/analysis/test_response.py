@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Sequence
 
+import msgspec
 import pytest
 
-from harness.analysis import response
+from harness.analysis import response, stations
 from harness.analysis.queueing import mean_value_ns
 from harness.analysis.response import Point, Response
-from tests.unit.explain.test_explain import known
+from harness.model import ISCSI
+from tests.unit.explain.test_explain import SESSION, known
+from tests.unit.results_folder import WIRED
 
 DEPTHS = [1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64]
 BLOCKS = [4096 << power for power in range(9)]
-GRID = list(response.grid({"depth": DEPTHS, "block": BLOCKS}))
-FEW = [p for p in GRID if p["depth"] in (1, 3, 8, 16, 64) and p["block"] in (4096, 16384, 65536, 1 << 20)]
+
+
+def at(depth: float = 1, block: float = response.TYPICAL_BLOCK_BYTES, **more: object) -> Point:
+    return Point({"depth": depth, "block": block}, block, depth, **more)  # type: ignore[arg-type]
+
+
+GRID = [at(depth, block) for depth in DEPTHS for block in BLOCKS]
+FEW = [p for p in GRID if p.in_flight in (1, 3, 8, 16, 64) and p.block_bytes in (4096, 16384, 65536, 1 << 20)]
 
 
 def network(
@@ -25,9 +35,9 @@ def network(
     """Throughput of a closed network with a knee; a queue of the initiator's bounds the I/Os in flight."""
 
     def rate(at: Point) -> float:
-        waiting = (latency_s + 2 * byte_s * at["block"]) / min(at["depth"], queue)
-        busy = core_s + byte_s * at["block"]
-        return float(at["block"] / (waiting**sharpness + busy**sharpness) ** (1 / sharpness))
+        waiting = (latency_s + 2 * byte_s * at.block_bytes) / min(at.in_flight, queue)
+        busy = core_s + byte_s * at.block_bytes
+        return float(at.block_bytes / (waiting**sharpness + busy**sharpness) ** (1 / sharpness))
 
     return rate
 
@@ -65,64 +75,65 @@ def test_points_that_were_not_measured_are_where_they_are_forecast(rate: Rate) -
 
 def test_the_asymptotes_say_which_of_them_bounds_a_point() -> None:
     fitted = known(fit(FEW, NETWORKS["far"]).asymptotes)
-    assert fitted.is_latency({"depth": 1, "block": 4096})
-    assert not fitted.is_latency({"depth": 64, "block": 1 << 20})
-    assert fitted.in_flight({"depth": 64, "block": 4096}) == pytest.approx(32, rel=0.15)
-    assert fitted.latency_s({"depth": 1, "block": 4096}) == pytest.approx(5.1e-3, rel=0.1)
+    assert fitted.is_latency(at(1, 4096))
+    assert not fitted.is_latency(at(64, 1 << 20))
+    assert fitted.in_flight(at(64, 4096)) == pytest.approx(32, rel=0.15)
+    assert fitted.latency_s(at(1, 4096)) == pytest.approx(5.1e-3, rel=0.1)
     # A queue that lets out fewer than are asked for is found.
-    points: list[Point] = [{"depth": float(1 << power)} for power in range(9)]
-    queue = known(fit(points, lambda at: min(at["depth"], 32) * 1e5, "depth").asymptotes)
-    assert queue.in_flight({"depth": 256.0}) == pytest.approx(32, rel=0.1)
+    points = [at(float(1 << power)) for power in range(9)]
+    queue = known(fit(points, lambda each: min(each.in_flight, 32) * 1e5, "depth").asymptotes)
+    assert queue.in_flight(at(256.0)) == pytest.approx(32, rel=0.1)
 
 
-def test_a_round_trip_and_a_rate_are_axes_too() -> None:
+def test_what_a_path_takes_is_known_and_what_else_does_is_fitted() -> None:
+    """Round trip, rate and R2Ts are the model's (``stations``), so that a few points tell what is left."""
+
+    def over(depth: int, block_bytes: int, delay_us: float, rate_bit_s: int) -> Point:
+        link = msgspec.structs.replace(WIRED, delay_us=delay_us, rate_bit_s=rate_bit_s)
+        axes = {"depth": depth, "block": block_bytes, "rtt": 2e-6 * delay_us, "rate": rate_bit_s}
+        return Point(
+            axes,
+            block_bytes,
+            depth,
+            stations.agreed_demands(link, None, ISCSI, SESSION, "write", block_bytes),
+        )
+
     def rate(at: Point) -> float:
-        latency_s = 150e-6 + 1.0 * at["rtt"] + 65536 * 8 / at["rate"]
-        return float(65536 / ((latency_s / 4) ** 4 + (65536 * 8.4 / at["rate"]) ** 4) ** 0.25)
+        path = known(at.path)
+        alone_s = 150e-6 + 5e-10 * at.block_bytes + 3e-5 * path.r2ts + 1e-9 * path.alone_ns
+        busy_s = max(12e-6 + 2e-10 * at.block_bytes, 1e-9 * path.busy_ns, 8e-10 * path.window_each_ns)
+        return float(at.block_bytes / ((alone_s / at.in_flight) ** 5 + busy_s**5) ** (1 / 5))
 
-    axes = {"rtt": [1e-4 * 2**power for power in range(10)], "rate": [1e8, 1e9, 2.5e9, 1e10]}
-    points = list(response.grid(axes))
-    fitted = fit(points[::3], rate, "rtt", "rate")
+    kinds = [[1, 4, 16], [4096, 65536, 131072, 1 << 20], [50, 500, 5000], [10**8, 10**9, 10**10]]
+    points = [over(*each) for each in itertools.product(*kinds)]
+    fitted = fit(points[::7], rate, "depth", "block", "rtt", "rate")
     assert sum(error <= 0.05 for error in errors(fitted, rate, points)) >= 0.9 * len(points)
-    lone = {"rtt": 5.0, "rate": 1e9}
-    assert fitted.at(lone).error > fitted.at(points[0]).error, "far from all points nothing is sure"
+    # Far from all points nothing is sure without a path.
+    lone = at(1, 1 << 30)
+    assert fit(FEW, NETWORKS["gigabit"]).at(lone).error > fit(FEW, NETWORKS["gigabit"]).at(FEW[0]).error
 
 
 def test_a_step_that_no_asymptote_knows_is_followed() -> None:
     def stepped(at: Point) -> float:
-        return NETWORKS["gigabit"](at) * (0.7 if at["block"] > 65536 and at["depth"] < 16 else 1.0)
+        return NETWORKS["gigabit"](at) * (0.7 if at.block_bytes > 65536 and at.in_flight < 16 else 1.0)
 
     fitted = fit(GRID[::2], stepped)
     assert max(errors(fitted, stepped, GRID[::2])) < 0.2
-    near = {"depth": 8, "block": 131072}
+    near = at(8, 131072)
     assert fitted.at(near).value == pytest.approx(stepped(near), rel=0.1)
-
-
-def test_round_trips_beyond_the_first_take_their_time() -> None:
-    """As those of a write of more than FirstBurstLength, which waits for an R2T."""
-
-    def rate(at: Point) -> float:
-        waiting = ((1 + at["waits"]) * 5e-3 + 17e-9 * at["block"]) / min(at["depth"], 32)
-        return float(at["block"] / (waiting**6 + (12e-6 + 8.5e-9 * at["block"]) ** 6) ** (1 / 6))
-
-    few = [{**at, "waits": float(at["block"] > 65536)} for at in FEW]
-    with_waits, plain = fit(few, rate), response.fit(FEW, list(map(rate, few)), ("depth", "block"))
-    unseen = {"depth": 1, "block": 131072, "waits": 1.0}
-    assert with_waits.at(unseen).value == pytest.approx(rate(unseen), rel=0.05)
-    assert abs(plain.at(unseen).value / rate(unseen) - 1) > 0.1
 
 
 def test_uphill_from_the_middle_few_points_and_least_squares() -> None:
     seen = []
 
-    def height(at: tuple[int, ...]) -> float:
-        seen.append(at)
-        return -abs(at[0] - 4) - abs(at[1] - 0)
+    def height(place: tuple[int, ...]) -> float:
+        seen.append(place)
+        return -abs(place[0] - 4) - abs(place[1] - 0)
 
     assert response.uphill(height, (5, 3)) == (4, 0) and (0, 2) not in seen
-    one = response.fit([{"depth": 1.0}], [1e6], ("depth",))
-    assert one.asymptotes is None and one.at({"depth": 1.0}).value == pytest.approx(1e6)
-    assert one.at({"depth": 64.0}).error > 1
+    one = response.fit([at(1)], [1e6], ("depth",))
+    assert one.asymptotes is None and one.at(at(1)).value == pytest.approx(1e6)
+    assert one.at(at(64)).error > 1
     with pytest.raises(ValueError, match="a point"):
         response.fit([], [], ("depth",))
     points = ((0, 1), (1, 3), (2, 5), (3, 7.4))

@@ -8,15 +8,16 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
-from harness.analysis import bounds, theory
+from harness.analysis import stations, theory
+from harness.analysis.stations import Demands
 from harness.analysis.theory import IoDirection, Wire, segmented
 from harness.analysis.wire import framings
 from harness.analysis.wire.iscsi import IscsiDialogue, IscsiWire
-from harness.model import IpsecMode, Job, LinkProfile, Proposal
+from harness.model import ISCSI, IpsecMode, Job, LinkProfile, Proposal
 from harness.parse.jobfile import described
 from harness.parse.profiles import load_link, load_proposal
 from tests.unit.explain.test_explain import SESSION, known
-from tests.unit.results_folder import WIFI, WIRED
+from tests.unit.results_folder import WIRED
 
 TRANSPORT, TUNNEL = IpsecMode.TRANSPORT, IpsecMode.TUNNEL
 JUMBO = replace(WIRED, mtu_bytes=9000)
@@ -63,7 +64,7 @@ def test_framing_is_the_kernels() -> None:
         for link, mss, part in ((WIRED, payload, percent), (JUMBO, jumbo_payload, jumbo_percent)):
             case = (algorithms, mode, link.mtu_bytes)
             assert Wire(link=link, framing=framing).mss_bytes == mss, case
-            goodput = known(bounds.goodput_bytes_per_s(link, framing))
+            goodput = known(Wire(link=link, framing=framing).goodput_bytes_s)
             assert 100 * goodput * 8 / 1e9 == pytest.approx(part, abs=0.006), case
             if framing is not None:
                 inner = framing.inner_mtu_bytes(link.mtu_bytes)
@@ -86,7 +87,7 @@ def test_other_protections_and_stacks_have_framings_too() -> None:
     unknown = Proposal(name="x", title="x", esp="x", ike="x", kernel_algorithms=("cbc(camellia)", "x"))
     framing = framings.of(("x",), {"x": unknown}, TUNNEL, 1500)
     assert framing is None
-    assert bounds.goodput_bytes_per_s(WIRED, framing) == bounds.goodput_bytes_per_s(WIRED)
+    assert Wire(link=WIRED, framing=framing).goodput_bytes_s == Wire(link=WIRED).goodput_bytes_s
 
 
 def test_a_frame_is_as_long_as_its_parts() -> None:
@@ -164,14 +165,10 @@ def test_round_trips_of_a_write() -> None:
         (16 * KIB, {"max_xmit_dlength": "8192"}, 2),
         (64 * KIB, {"max_xmit_dlength": "8192"}, 2),  # immediate data is one PDU
         (64 * KIB, {"max_xmit_dlength": "8192", "initial_r2t": "0"}, 1),
+        ((64 + 2 * 256) * KIB, {"max_outstanding_r2t": "2"}, 2),
     ]
     for size, changes, trips in changed:
-        assert IscsiWire().write_round_trips(SESSION | changes, size) == trips, (size, changes)
         assert predicted("write", size, session(**changes)).round_trips == trips, (size, changes)
-    # Of bursts side by side, and of a session that cannot be.
-    two_at_once = SESSION | {"max_outstanding_r2t": "2"}
-    assert IscsiWire().write_round_trips(two_at_once, (64 + 2 * 256) * KIB) == 2
-    assert IscsiWire().write_round_trips(SESSION | {"first_burst_len": "much"}, 1024 * KIB) == 1
 
 
 def test_every_pdu_has_its_header_and_the_session_is_read_as_the_kernel_tells_it() -> None:
@@ -188,34 +185,25 @@ def test_every_pdu_has_its_header_and_the_session_is_read_as_the_kernel_tells_it
         predicted("read", 256 * KIB, dataclasses.replace(found, window_bytes=10_000))
 
 
-def of_cell(
-    link: LinkProfile, depth: int, block_bytes: int, writes: bool = False, **changes: str
-) -> bounds.Bound:
-    """What bounds it in a session with these changes; over a link without a rate no session is known."""
-    agreed = SESSION | changes if link.rate_bit_s else {}
-    return bounds.of_cell(
-        link, None, agreed, IscsiWire(), depth=depth, block_bytes=block_bytes, writes=writes
-    )
+def path_of(link: LinkProfile, block_bytes: int, direction: IoDirection = "read", **changes: str) -> Demands:
+    return known(stations.agreed_demands(link, None, ISCSI, SESSION | changes, direction, block_bytes))
 
 
 def test_one_request_at_a_time_pays_for_round_trip_and_transfer_and_many_for_the_narrower() -> None:
-    found = of_cell(WIFI, 1, 4096)
-    assert found.in_flight_bytes == 4096
-    trip, rate = 4096 / 0.0014, 50e6 / 8 * 1448 / 1514 * 4096 / 4144
-    assert (found.by_round_trip, found.by_rate) == pytest.approx((trip, rate))
-    assert found.bytes_per_s == pytest.approx(1 / (1 / trip + 1 / rate))
-    found = of_cell(WIFI, 64, 4096)
-    assert found.in_flight_bytes == 32 * 4096  # no more commands than the session's queue
-    assert found.bytes_per_s == found.by_rate
+    found = path_of(WIRED, 4096)
+    one_by_one = predicted("read", 4096).time_s
+    assert found.least_ns(1) == pytest.approx(1e9 * one_by_one, rel=0.01)
+    assert found.least_ns(2) == pytest.approx(1e9 * one_by_one / 2, rel=0.01)
+    carried = 4096 / known(Wire(link=WIRED).goodput_bytes_s)
+    assert 1e9 * carried < found.least_ns(64) == found.busy_ns < 1.06e9 * carried
     # Pieces of a block travel side by side.
-    found = of_cell(WIRED, 1, 262144, writes=True, max_sectors_kb="124")
-    assert (found.round_trips, found.in_flight_bytes) == (2, 262144)
-    assert found.by_round_trip == pytest.approx(262144 / 200e-6)
-    assert found.bytes_per_s == pytest.approx(1 / (100e-6 / 262144 + 1 / known(found.by_rate)))
+    pieces, whole = (path_of(WIRED, 262144, "write", max_sectors_kb=kb).least_ns(1) for kb in ("124", "256"))
+    assert pieces < whole
     # What a profile does not say bounds nothing.
-    assert of_cell(LinkProfile(name="x", title="x", emulated=False), 1, 4096, writes=True).bytes_per_s is None
+    nothing = path_of(LinkProfile(name="x", title="x", emulated=False), 4096, "write")
+    assert nothing.least_ns(1) == nothing.least_ns(8) == 0
     tiny = LinkProfile(name="x", title="x", emulated=True, rate_bit_s=10**6, mtu_bytes=52)
-    assert bounds.goodput_bytes_per_s(tiny) is None
+    assert Wire(link=tiny).goodput_bytes_s is None
 
 
 def test_depth_is_of_all_jobs_and_synchronous_engines_know_one() -> None:

@@ -22,6 +22,7 @@ from harness.planning.duration import START_S
 from harness.planning.sweep import SweepRequest, make_plan
 from harness.results import sweep
 from harness.results.axes import curve_of, workloads
+from tests.unit.explain.test_explain import SESSION
 
 READS = {"workloads": ("rand-read-4k",), "seed": 5, "lab_kernel": "debian"}
 BASIC, MODERN = (load_jobs(name)[1] for name in ("basic", "modern"))
@@ -174,9 +175,9 @@ def test_what_a_session_agreed_on_says_which_writes_wait_for_the_target() -> Non
     ((_, surface),) = sweep.surfaces(plan).items()
     place = next(iter(surface.grid))
     record = measure(plan, Cell(*place, 1), 0, 1e6)
-    agreed = {"first_burst_len": "65536", "max_burst_len": "262144", "initial_r2t": "0"}
-    surface.learn({place: msgspec.structs.replace(record, session=agreed)})
-    waits = {int(point["block"]) >> 10: point["waits"] for point in surface.grid.values()}
+    agreed = SESSION | {"initial_r2t": "0"}
+    surface.learn(plan, {place: msgspec.structs.replace(record, session=agreed)})
+    waits = {int(point["block"]) >> 10: surface.paths[place].r2ts for place, point in surface.grid.items()}
     assert waits == {32: 0, 64: 0, 128: 1, 256: 1, 512: 2, 1024: 4}
     assert surface.axes == ("block", "depth")
 

@@ -158,12 +158,13 @@ class Cell:
 
     @property
     def is_covered(self) -> bool:
-        return (self.predicted.low_mb_s or 0.0) <= self.mb_s <= (self.predicted.high_mb_s or 0.0)
+        rate = self.predicted.rate_mb_s
+        return rate is not None and rate.has(self.mb_s)
 
     @property
     def half_width(self) -> float:
-        each = self.predicted
-        return ((each.high_mb_s or 0.0) - (each.low_mb_s or 0.0)) / 2 / (each.mb_s or 1.0)
+        rate = self.predicted.rate_mb_s
+        return 0.0 if rate is None else rate.half_width / rate.mid
 
     @property
     def bounds_error(self) -> float | None:
@@ -376,8 +377,8 @@ def run_harness(*words: str, may_fail: bool = False) -> str:
 
 def kinds(found: Sequence[Cell]) -> Iterator[Kind]:
     """The score by what limits, and of all."""
-    names = list(dict.fromkeys(str(cell.predicted.then) for cell in found))
-    groups = {name: [cell for cell in found if cell.predicted.then == name] for name in sorted(names)}
+    names = list(dict.fromkeys(str(cell.predicted.limited_by) for cell in found))
+    groups = {name: [cell for cell in found if cell.predicted.limited_by == name] for name in sorted(names)}
     for name, own in {**groups, "all": list(found)}.items():
         errors = sorted(cell.error for cell in own)
         bounds = [error for cell in own if (error := cell.bounds_error) is not None]
@@ -480,15 +481,16 @@ def main() -> None:
                 cell.predicted.name,
                 cell.predicted.workload,
                 f"{cell.committed_mb_s or 0:.4g}",
-                f"{cell.predicted.mb_s:.4g}",
-                f"{cell.predicted.low_mb_s:.4g} to {cell.predicted.high_mb_s:.4g}",
+                f"{rate.mid:.4g}",
+                f"{rate.low:.4g} to {rate.high:.4g}",
                 f"{cell.mb_s:.4g}",
-                f"{(cell.predicted.mb_s or 0) / cell.mb_s:.2f}",
+                f"{rate.mid / cell.mb_s:.2f}",
                 "" if cell.is_covered else "outside",
-                f"{cell.predicted.then}",
+                f"{cell.predicted.limited_by}",
                 "" if cell.is_quiet else "disturbed",
             ]
             for cell in found
+            if (rate := cell.predicted.rate_mb_s) is not None
         ]
         print(tabulate(rows, disable_numparse=True), end="\n\n")
     made = score(found)

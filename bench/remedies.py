@@ -208,18 +208,17 @@ def tried(series: Series, folder: Path, *, anew: bool = False) -> list[Scored]:
         change = verdict.forecast(cell.evidence, each.forecast.step) if anew else cell.verdict.change
         if change is not None:
             again = _anew(cell, change, each) if anew else each
-            found.append(Scored(series.name, cell.evidence.name, change.then, again))
+            found.append(Scored(series.name, cell.evidence.name, change.limited_by, again))
     return found
 
 
 def _anew(cell: Explained, change: Change, was: Tried) -> Tried:
     """What was tried, next to another forecast of it."""
     now = was.now_mb_s / was.forecast.before_mb_s
-    said, least, most = (
-        now * (cell.rate(ns) or 0.0) for ns in (change.time_ns, change.most_ns, change.least_ns)
+    rate = cell.rates(change.each_ns).times(now)
+    return msgspec.structs.replace(
+        was, said_mb_s=rate.mid, least_mb_s=rate.low, most_mb_s=rate.high, is_within=rate.has(was.mb_s)
     )
-    is_within = least <= was.mb_s <= most
-    return msgspec.structs.replace(was, said_mb_s=said, least_mb_s=least, most_mb_s=most, is_within=is_within)
 
 
 def _harness(*words: str) -> None:

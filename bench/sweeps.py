@@ -51,7 +51,7 @@ def bends(curve: sweep.MeasuredCurve, rates: Mapping[Place, float]) -> Iterator[
             line = [place for _, place in curve.along(axis, others)]
             said, true = (
                 next(n for n, each in enumerate(found) if each >= NEARLY * max(found))
-                for found in ([curve.at(place).value for place in line], [rates[place] for place in line])
+                for found in ([curve.at(place).mid for place in line], [rates[place] for place in line])
             )
             yield abs(said - true)
 
@@ -60,7 +60,7 @@ def score(curve: sweep.MeasuredCurve, truth: Sequence[Record]) -> list[str]:
     """A row: what was measured, and how right the rest is."""
     rates = {(each.column, each.workload.name): throughput_bytes_s(each) for each in truth}
     found = [(estimate, rates[place]) for place, estimate in curve.estimates.items()]
-    errors = [abs(estimate.value / rate - 1) for estimate, rate in found]
+    errors = [abs(estimate.mid / rate - 1) for estimate, rate in found]
     right = sum(error <= ERROR for error in errors) / len(errors)
     covered = sum(estimate.low <= rate <= estimate.high for estimate, rate in found) / len(found)
     away = list(bends(curve, rates))

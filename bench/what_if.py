@@ -42,6 +42,7 @@ from tabulate import tabulate
 from bench.predictions import PROJECT, SERIES, cpu_costs_of, run_harness
 from harness.analysis import disturbance, stats
 from harness.analysis.cpu_costs import CpuCosts
+from harness.analysis.interval import Interval
 from harness.analysis.schedule import throughput_bytes_s
 from harness.explain import demand, what_if
 from harness.explain.predicted import Ends, NetworkPath, Predicted, predict
@@ -262,11 +263,11 @@ def changes(pools: Sequence[Pool], where: str) -> Iterator[Change]:
                         if a.halves is not None and b.halves is not None:
                             said = a.halves[1] * b.halves[0] / a.halves[0]
                             again = Change(kind, words, where, a.halves[1], said, b.halves[1])
-                        said, low, high = (a.mb_s * (1 + part) for part in gain)
+                        said, low, high = (a.mb_s * (1 + part) for part in (gain.mid, gain.low, gain.high))
                         yield Change(kind, words, where, a.mb_s, said, b.mb_s, low, high, again)
 
 
-def _gain(kind: str, before: Pool, a: Cell, after: Pool, b: Cell) -> what_if.Gain | None:
+def _gain(kind: str, before: Pool, a: Cell, after: Pool, b: Cell) -> Interval | None:
     """What is said of a change."""
     new: Column | str = b.job.name if kind == DEPTH else b.column
     known = before.costs(new if before is after else None)

@@ -18,7 +18,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from harness.analysis import cholesky
-from harness.analysis.interval import COVERED
+from harness.analysis.interval import COVERED, Interval, around
 from harness.model.texts import Line, Name, Parameter, Part
 
 VERSION = 1
@@ -78,11 +78,9 @@ class CpuCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise ValueError(f"expected low <= ns <= high, found {self.low}, {self.ns} and {self.high}")
 
     @classmethod
-    def of(
-        cls, operation: Operation, at: WhichEnd, low: float, ns: float, high: float, rests_on: str
-    ) -> CpuCost:
+    def of(cls, operation: Operation, at: WhichEnd, found: Interval, rests_on: str) -> CpuCost:
         """With four digits, so that a file can be read; rounding leaves bounds in order."""
-        low, ns, high = (float(f"{max(0.0, value):.4g}") for value in (low, ns, high))
+        low, ns, high = (float(f"{max(0.0, value):.4g}") for value in (found.low, found.mid, found.high))
         part, per, direction = operation
         return cls(
             part=part, per=per, direction=direction, at=at, ns=ns, low=low, high=high, rests_on=rests_on
@@ -129,18 +127,11 @@ class CpuCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return {cost.operation: cost for cost in self.costs if cost.at is whose}
 
 
-class Fitted(NamedTuple):
-    """A CPU cost, and how far its interval reaches to either side."""
-
-    ns: float
-    reach_ns: float
-
-
 Counts = Mapping[Operation, float]
 """How many of each operation there are in one I/O."""
 
 
-def fit(cells: Sequence[tuple[Counts, float, float]]) -> tuple[dict[Operation, Fitted], float]:
+def fit(cells: Sequence[tuple[Counts, float, float]]) -> tuple[dict[Operation, Interval], float]:
     """The CPU costs by which these I/Os took so many ns of a core, of so many that it worked in all, and the
     median error of a cell that was left out, as a part of all. An operation that no cell has, has no CPU
     cost. ValueError without cells."""
@@ -176,7 +167,8 @@ def fit(cells: Sequence[tuple[Counts, float, float]]) -> tuple[dict[Operation, F
         deviation = max(math.sqrt(variance), left / math.sqrt(gram[i][i]))
         # What no cell tells apart from it may be its own.
         same = [whole[j] for j in range(len(names)) if j != i and _is_same(gram, i, j)]
-        costs[name] = Fitted(whole[i] / scales[i], max(COVERED * deviation, sum(same)) / scales[i])
+        reach = max(COVERED * deviation, sum(same))
+        costs[name] = around(whole[i], reach).times(1 / scales[i])
     return costs, sorted(errors)[n // 2]
 
 

@@ -33,6 +33,14 @@ class Interval(msgspec.Struct, frozen=True, omit_defaults=True):
     coverage: float | None = None
     made_of: Mapping[str, float] = {}
 
+    @property
+    def half_width(self) -> float:
+        """How far it reaches to either side, on average."""
+        return (self.high - self.low) / 2
+
+    def has(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
     def times(self, factor: float) -> Interval:
         """The same in another unit; ``factor`` is above 0."""
         return msgspec.structs.replace(
@@ -68,9 +76,14 @@ def exact(value: float) -> Interval:
     return Interval(value, value, value)
 
 
+def around(value: float, reach: float) -> Interval:
+    """A figure that may be off by ``reach``, in its unit."""
+    return Interval(value - reach, value, value + reach)
+
+
 def within(value: float, part: float) -> Interval:
     """A figure with an uncertainty of ``part`` of it (0.02: 2 %)."""
-    return Interval(value * (1 - part), value, value * (1 + part))
+    return around(value, value * part)
 
 
 def of_sources(mid: float, made_of: Mapping[str, float]) -> Interval:

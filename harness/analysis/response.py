@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from operator import mul
 
 from harness.analysis import cholesky
-from harness.analysis.interval import COVERED
+from harness.analysis.interval import COVERED, Interval
 from harness.analysis.stations import Demands
 
 TYPICAL_BLOCK_BYTES = 16384.0
@@ -55,17 +55,13 @@ PREDICTED = "~"
 """The sign of a point that was not measured."""
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(Interval, frozen=True):
     """Throughput at a point, in bytes/s, with the interval that has 90 % of what would be measured.
 
-    ``error`` is how far off ``value`` may be, as a part of it: the interval without the scatter that each
+    ``error`` is how far off ``mid`` may be, as a part of it: the interval without the scatter that each
     measurement has, so that more points elsewhere make it smaller. ``is_predicted``: it was not measured.
     """
 
-    value: float
-    low: float
-    high: float
     error: float = 0.0
     is_predicted: bool = False
 
@@ -183,8 +179,8 @@ class Response:
         middle = mean + (self.asymptotes.log_rate(point) if self.asymptotes is not None else 0.0)
         scatter = self.rest.noise**2
         reach, unsure = (COVERED * math.sqrt(each) for each in (variance + scatter, variance))
-        value, low, high = (math.exp(middle + each) for each in (0.0, -reach, reach))
-        return Estimate(value, low, high, math.expm1(unsure), is_predicted=True)
+        low, mid, high = (math.exp(middle + each) for each in (-reach, 0.0, reach))
+        return Estimate(low, mid, high, 0.9, error=math.expm1(unsure), is_predicted=True)
 
 
 def fit(points: Sequence[Point], rates_bytes_s: Sequence[float], axes: Sequence[str]) -> Response:

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from harness.analysis.interval import Interval
 from harness.analysis.response import PREDICTED, Estimate
 from harness.analysis.schedule import Place
 from harness.analysis.theory import FULL, Wire
@@ -82,16 +83,16 @@ def _bend(
     if axis in LESS_IS_BETTER:
         return f"{begin}{_lost(axis, found)}"
     best = _peak(found)[1]
-    enough = NEARLY * best.value
-    start = _from_there_on([each.value >= enough for _, each in found])
+    enough = NEARLY * best.mid
+    start = _from_there_on([each.mid >= enough for _, each in found])
     if start is None:
         return f"{begin}{_falls(axis, found)}"
-    if before := [shown for shown, each in found[:start] if each.value >= enough]:
-        least_at, least = min(found[:start], key=lambda each: each[1].value)
+    if before := [shown for shown, each in found[:start] if each.mid >= enough]:
+        least_at, least = min(found[:start], key=lambda each: each[1].mid)
         return (
             f"{begin}reaches {_percent(NEARLY)} of its peak ({_rate(best)}) at {axis} {', '.join(before)} "
             f"and from {found[start][0]} on, "
-            f"but only {_percent(least.value / best.value)} at {axis} {least_at}."
+            f"but only {_percent(least.mid / best.mid)} at {axis} {least_at}."
         )
     end = len(found) - 1
     if start == end:
@@ -103,7 +104,7 @@ def _bend(
     high = next((n for n in range(start, end) if found[n][1].low >= enough), end)
     span = f" ({found[low][0]} to {found[high][0]})" if low != high else ""
     at = f"{axis} {found[start][0]}{span}"
-    if goodput and not curve.curve.column.protection and best.value >= FULL * goodput:
+    if goodput and not curve.curve.column.protection and best.mid >= FULL * goodput:
         rates = f"{_number(best)} of {goodput / 1e6:.4g} MB/s"
         near = f"within {_percent(1 - NEARLY)} of its peak"
         return f"{begin}{near} from {at} on; the peak fills the link ({rates})."
@@ -117,7 +118,7 @@ _Found = Sequence[tuple[str, Estimate]]
 def _peak(found: _Found) -> tuple[str, Estimate]:
     """The highest of the measured points: a prediction may be higher by its error. If none was measured, the
     highest prediction."""
-    return max(found, key=lambda each: (not each[1].is_predicted, each[1].value))
+    return max(found, key=lambda each: (not each[1].is_predicted, each[1].mid))
 
 
 def _from_there_on(holds: Sequence[bool]) -> int | None:
@@ -131,10 +132,10 @@ def _rises(axis: str, found: _Found) -> str:
     """Of points of which the last is the only one near the most."""
     shown, most = found[-1]
     for (_, one), (at, other) in itertools.pairwise(found):
-        if other.value < NEARLY * one.value:
+        if other.mid < NEARLY * one.mid:
             return (
                 f"peaks at {axis} {shown}, the end of the range ({_rate(most)}), "
-                f"but drops by {_percent(1 - other.value / one.value)} at {axis} {at}."
+                f"but drops by {_percent(1 - other.mid / one.mid)} at {axis} {at}."
             )
     return f"still rising at {axis} {shown}, the end of the range ({_rate(most)})."
 
@@ -144,7 +145,7 @@ def _falls(axis: str, found: _Found) -> str:
     shown, best = _peak(found)
     at, last = found[-1]
     return (
-        f"peaks at {axis} {shown} ({_rate(best)}) and falls to {_percent(last.value / best.value)} of it "
+        f"peaks at {axis} {shown} ({_rate(best)}) and falls to {_percent(last.mid / best.mid)} of it "
         f"at {axis} {at}, the end of the range."
     )
 
@@ -152,7 +153,7 @@ def _falls(axis: str, found: _Found) -> str:
 def _lost(axis: str, found: _Found) -> str:
     """Along an axis of which less is better: where half is lost."""
     best = _peak(found)[1]
-    half = [each.value <= best.value / 2 for _, each in found]
+    half = [each.mid <= best.mid / 2 for _, each in found]
     start = _from_there_on(half)
     if not any(half):
         return f"still above half of its peak ({_rate(best)}) at {axis} {found[-1][0]}, the end of the range."
@@ -169,9 +170,7 @@ def _on(axes: Sequence[str], point: Mapping[str, float]) -> tuple[float, ...]:
 class _Cost(NamedTuple):
     """What a protection costs at a point, as parts of the rate without it."""
 
-    part: float
-    low: float
-    high: float
+    part: Interval
     point: Mapping[str, float]
     is_predicted: bool
 
@@ -185,9 +184,7 @@ def _cost(bare: MeasuredCurve, protected: MeasuredCurve) -> str:
             with_it, without = protected.at(place), bare.at(other)
             costs.append(
                 _Cost(
-                    part=1 - with_it.value / without.value,
-                    low=1 - with_it.high / without.low,
-                    high=1 - with_it.low / without.high,
+                    part=with_it.over(without).falling(lambda kept: 1 - kept),
                     point=point,
                     is_predicted=with_it.is_predicted or without.is_predicted,
                 )
@@ -195,13 +192,13 @@ def _cost(bare: MeasuredCurve, protected: MeasuredCurve) -> str:
     # The extreme of many predictions is rather an error of theirs.
     measured = [cost for cost in costs if not cost.is_predicted]
     costs = measured or costs
-    most, least = max(costs, key=lambda each: each.part), min(costs, key=lambda each: each.part)
+    most, least = (pick(costs, key=lambda each: each.part.mid) for pick in (max, min))
     title = protected.curve.column.title
-    if all(cost.low <= 0 for cost in costs):
+    if all(cost.part.low <= 0 for cost in costs):
         where = f"any of {counted(len(measured), 'measured point')}" if measured else "any point (predicted)"
         return (
             f"{title} has no measurable cost for {bare.name} at {where} (under "
-            f"{_percent(max(0, *(cost.high for cost in costs)))})."
+            f"{_percent(max(0, *(cost.part.high for cost in costs)))})."
         )
     return (
         f"{title} costs {bare.name} most at {_named(most.point)} ({_said(most)}) and least at "
@@ -216,9 +213,10 @@ def _named(point: Mapping[str, float]) -> str:
 
 def _said(cost: _Cost) -> str:
     how = "predicted: " if cost.is_predicted else ""
-    if cost.low <= 0:
-        return f"{how}no measurable cost, under {_percent(max(cost.high, 0))}"
-    return f"{how}{_percent(cost.part)}, {_percent(cost.low)} to {_percent(cost.high)}"
+    part = cost.part
+    if part.low <= 0:
+        return f"{how}no measurable cost, under {_percent(max(part.high, 0))}"
+    return f"{how}{_percent(part.mid)}, {_percent(part.low)} to {_percent(part.high)}"
 
 
 def _percent(part: float) -> str:
@@ -231,4 +229,4 @@ def _rate(of: Estimate) -> str:
 
 def _number(of: Estimate) -> str:
     """In MB/s; ``~`` marks a prediction, as in tables."""
-    return f"{PREDICTED * of.is_predicted}{of.value / 1e6:.4g}"
+    return f"{PREDICTED * of.is_predicted}{of.mid / 1e6:.4g}"

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import msgspec
 
 from harness.analysis import cpu_costs, disturbance, interval, stats
-from harness.analysis.cpu_costs import Counts, CpuCost, CpuCosts, Fit, Fitted, Operation, Per, WhichEnd
+from harness.analysis.cpu_costs import Counts, CpuCost, CpuCosts, Fit, Operation, Per, WhichEnd
+from harness.analysis.interval import Interval, exact
 from harness.analysis.stations import Demands, Sealed
 from harness.analysis.theory import IoDirection
 from harness.explain.evidence import Evidence, collect, depth_of
@@ -31,7 +32,7 @@ from harness.results.probe_records import ProbeRecord
 BLOCKS, EMULATED, LINK = "block layer", "emulated link", "link"
 """Parts of a path besides transports and protections, which have their own names."""
 
-AROUND, MEANWHILE, NOTHING = Operation("fio", Per.CALL), Operation("fio", Per.IO), Fitted(0.0, 0.0)
+AROUND, MEANWHILE, NOTHING = Operation("fio", Per.CALL), Operation("fio", Per.IO), exact(0.0)
 MOST: Mapping[Operation, float] = {AROUND: 1.0, MEANWHILE: 0.03}
 """What a core works besides I/Os, found out with the CPU costs and none of them: what fio works before the
 first and after the last, or sshd while counters are read, at most for this part of that time, and what goes
@@ -163,10 +164,7 @@ def costs_of(found: Measured, name: str = "this list") -> CpuCosts:
             errors.append(error)
             most = max(most, len(demands))
             words = f"{counted(len(demands), 'cell')}, {counted(plan.repeats, 'repeat')} each, least squares"
-            made += [
-                CpuCost.of(operation, at, each.ns - each.reach_ns, each.ns, each.ns + each.reach_ns, words)
-                for operation, each in fitted.items()
-            ]
+            made += [CpuCost.of(operation, at, each, words) for operation, each in fitted.items()]
     if not errors:
         raise UsageError(
             "expected cells with processor use, sampled for at most "
@@ -302,17 +300,17 @@ def _demand(
     return _Demand(rest, used, known_ns)
 
 
-def _fitted(demands: Sequence[_Demand]) -> tuple[dict[Operation, Fitted], float]:
+def _fitted(demands: Sequence[_Demand]) -> tuple[dict[Operation, Interval], float]:
     """The CPU costs, and the error of the fit."""
     known: dict[Operation, float] = {}
     while True:
         found, error = cpu_costs.fit([each.besides(known) for each in demands])
-        over = [each for each in MOST if each not in known and found.get(each, NOTHING).ns > MOST[each]]
+        over = [each for each in MOST if each not in known and found.get(each, NOTHING).mid > MOST[each]]
         if not over:
             # A full core has no more than the rest of its time for I/Os.
-            rest = 1 - known.get(MEANWHILE, found.get(MEANWHILE, NOTHING).ns)
+            rest = 1 - known.get(MEANWHILE, found.get(MEANWHILE, NOTHING).mid)
             own = {name: cost for name, cost in found.items() if name not in MOST}
-            return {name: Fitted(each.ns / rest, each.reach_ns / rest) for name, each in own.items()}, error
+            return {name: each.times(1 / rest) for name, each in own.items()}, error
         # Where every cell fills the core, its whole work would do for an explanation.
         known[over[0]] = MOST[over[0]]
 
@@ -349,7 +347,7 @@ def _of_ciphers(probes: Sequence[ProbeRecord]) -> Iterator[CpuCost]:
     for (operation, at), samples in found.items():
         of = interval.of_samples(samples)
         words = f"the cipher by itself (AF_ALG), measured {counted(len(samples), 'time')}"
-        yield CpuCost.of(operation, at, of.low, of.mid, of.high, words)
+        yield CpuCost.of(operation, at, of, words)
 
 
 def _idle(cells: Sequence[Evidence], made: Sequence[CpuCost], plan: Plan) -> Iterator[CpuCost]:
@@ -376,7 +374,8 @@ def _idle(cells: Sequence[Evidence], made: Sequence[CpuCost], plan: Plan) -> Ite
     for operation, samples in left.items():
         words = f"remainder of {counted(len(samples), 'cell')} at depth 1, {words_of_part}"
         least, *_, most = ranked = [*sorted(samples), max(samples)]
-        yield CpuCost.of(operation, WhichEnd.NONE, least, ranked[len(samples) // part], most, words)
+        found = Interval(least, ranked[len(samples) // part], most)
+        yield CpuCost.of(operation, WhichEnd.NONE, found, words)
 
 
 def idle_of(is_emulated: bool) -> Operation:

@@ -11,6 +11,7 @@ import math
 
 import msgspec
 
+from harness.analysis.interval import Interval
 from harness.analysis.limit import Limit
 from harness.analysis.stats import MARGIN
 from harness.explain.evidence import Evidence
@@ -26,14 +27,12 @@ it takes this part longer."""
 class Headroom(msgspec.Struct, frozen=True, kw_only=True):
     """A protection whose cost the cell's limit hides.
 
-    ``mb_s`` is the load at which a core would be full, from ``least_mb_s`` to ``most_mb_s``, and
-    ``cipher_mb_s`` the one at which cipher and check alone would fill it, all in 10^6 bytes per second of
-    such I/Os; None if the core was not monitored or the cipher not measured.
+    ``load_mb_s`` is the load at which a core would be full, and ``cipher_mb_s`` the one at which cipher and
+    check alone would fill it, both in 10^6 bytes per second of such I/Os; None if the core was not monitored
+    or the cipher not measured.
     """
 
-    mb_s: float | None = None
-    least_mb_s: float | None = None
-    most_mb_s: float | None = None
+    load_mb_s: Interval | None = None
     cipher_mb_s: float | None = None
 
 
@@ -58,19 +57,17 @@ def of(evidence: Evidence, limit: Limit) -> Headroom | None:
     queued_ns = (
         QUEUED * evidence.device_ns.mid if is_alone and evidence.is_memory and evidence.device_ns else 0
     )
-    now_mb_s, of_ns = block_bytes / time_ns.mid * 1e3, (max(most), (min(least) + max(most)) / 2, min(least))
-    loads = [
-        max(now_mb_s, block_bytes / (factor * (ns + queued_ns)) * 1e3)
-        for factor, ns in zip(of_ns, (work.high, work.mid, work.low), strict=True)
-    ]
-    return msgspec.structs.replace(made, least_mb_s=loads[0], mb_s=loads[1], most_mb_s=loads[2])
+    factor = Interval(min(least), (min(least) + max(most)) / 2, max(most))
+    busy_ns = work.rising(lambda ns: ns + queued_ns).by(factor)
+    load = busy_ns.falling(lambda ns: block_bytes / min(ns, time_ns.mid) * 1e3)
+    return msgspec.structs.replace(made, load_mb_s=load)
 
 
 def room(found: Headroom) -> str:
     """At which load a core would be full: ``121-203 MB/s``; empty if that is not known."""
-    if not found.least_mb_s or not found.most_mb_s:
+    if (load := found.load_mb_s) is None:
         return ""
-    return f"{'-'.join(dict.fromkeys((_mb_s(found.least_mb_s), _mb_s(found.most_mb_s))))} MB/s"
+    return f"{'-'.join(dict.fromkeys((_mb_s(load.low), _mb_s(load.high))))} MB/s"
 
 
 def _mb_s(rate: float) -> str:
@@ -83,9 +80,10 @@ def remedy(evidence: Evidence, limit: Limit, found: Headroom) -> str:
         return "harness sweep --over depth=1..32"
     if limit is not Limit.LINK or not evidence.is_emulated:
         return ""
-    least = found.least_mb_s or (evidence.rate_bit_s or 1e9) / 8e6
-    most = found.most_mb_s or found.cipher_mb_s or 10 * least
+    if (load := found.load_mb_s) is None:
+        least = (evidence.rate_bit_s or 1e9) / 8e6
+        load = Interval(least, least, found.cipher_mb_s or 10 * least)
     # Powers of two of Gbit/s around it.
-    powers = math.floor(0.25 + math.log2(8e-3 * least)), math.ceil(math.log2(8e-3 * most)) + 1
+    powers = math.floor(0.25 + math.log2(8e-3 * load.low)), math.ceil(math.log2(8e-3 * load.high)) + 1
     first, last = (f"{2**power}G" if power >= 0 else f"{1000 * 2.0**power:.3g}M" for power in powers)
     return f"harness sweep --over rate={first}..{last}"

@@ -14,7 +14,7 @@ import msgspec
 
 from harness.analysis import cpu_costs, disturbance, interval, stations, wire
 from harness.analysis.cpu_costs import CpuCost, CpuCosts, Operation, WhichEnd
-from harness.analysis.interval import COVERED
+from harness.analysis.interval import COVERED, Interval
 from harness.analysis.limit import Limit
 from harness.analysis.theory import IoDirection
 from harness.analysis.wire import framings
@@ -86,25 +86,57 @@ class NetworkPath(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True):
-    """A cell: the throughput in 10^6 bytes per second, with 90 % from ``low_mb_s`` to ``high_mb_s``.
+    """A cell: ``rate_mb_s`` is the throughput in 10^6 bytes per second, with its 90 % interval and the
+    sources of uncertainty, as fractions of the figure.
 
-    ``name`` is its column's label, ``then`` what limits. ``bound_mb_s`` is the most that the path lets
-    through. ``rests_on`` are the parts of the time, in ns per I/O, and ``unsure`` the sources of uncertainty,
-    as fractions of the figure. ``why_not`` says why there is no figure. ``mark`` is always "predicted":
-    nothing was measured.
+    ``name`` is its column's label. ``bound_mb_s`` is the most that the path lets through. ``breakdown_ns``
+    are the parts of the time of one I/O. ``why_not`` says why there is no figure. ``mark`` is always
+    "predicted": nothing was measured.
     """
 
     name: str
     workload: str
     mark: str = PREDICTED
+    rate_mb_s: Interval | None = None
+    limited_by: Limit | None = None
+    bound_mb_s: float | None = None
+    breakdown_ns: dict[str, float] = {}
+    why_not: str = ""
+
+    @property
+    def mb_s(self) -> float | None:
+        return None if self.rate_mb_s is None else self.rate_mb_s.mid
+
+    @property
+    def made_of(self) -> Mapping[str, float]:
+        """The sources of uncertainty."""
+        return self.rate_mb_s.made_of if self.rate_mb_s is not None else {}
+
+
+class PrintedPredicted(Predicted, frozen=True, kw_only=True):
+    """A predicted cell. ``mb_s``, ``low_mb_s`` and ``high_mb_s`` (in ``rate_mb_s``), ``then``
+    (``limited_by``), ``rests_on`` (``breakdown_ns``) and ``unsure`` (``made_of`` in ``rate_mb_s``) are keys
+    of earlier versions, and go with the next one."""
+
     mb_s: float | None = None
     low_mb_s: float | None = None
     high_mb_s: float | None = None
     then: Limit | None = None
-    bound_mb_s: float | None = None
     rests_on: dict[str, float] = {}
-    unsure: dict[str, float] = {}
-    why_not: str = ""
+    unsure: Mapping[str, float] = {}
+
+    @classmethod
+    def of(cls, found: Predicted) -> PrintedPredicted:
+        rate = found.rate_mb_s
+        return cls(
+            **{name: getattr(found, name) for name in found.__struct_fields__},
+            mb_s=found.mb_s,
+            low_mb_s=None if rate is None else rate.low,
+            high_mb_s=None if rate is None else rate.high,
+            then=found.limited_by,
+            rests_on=found.breakdown_ns,
+            unsure=found.made_of,
+        )
 
 
 class PrintedPrediction(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +148,7 @@ class PrintedPrediction(msgspec.Struct, frozen=True, kw_only=True):
     initiator_cpu_costs: str
     predicted: bool = True
     outside: tuple[str, ...] = ()
-    cells: tuple[Predicted, ...] = ()
+    cells: tuple[PrintedPredicted, ...] = ()
 
 
 class _NoCost(Exception):
@@ -176,13 +208,15 @@ def _cell(lists: Mapping[WhichEnd, _End], network_path: NetworkPath, job: Job, w
     least_ns = stations.path_least_ns(likely, depth)
     return msgspec.structs.replace(
         made,
-        mb_s=mb / found.ns,
-        low_mb_s=mb / each_ns.high,
-        high_mb_s=mb / min(found.ns, max(each_ns.low, least_ns)),
-        then=found.limited_by,
+        rate_mb_s=msgspec.structs.replace(
+            each_ns,
+            low=mb / each_ns.high,
+            mid=mb / found.ns,
+            high=mb / min(found.ns, max(each_ns.low, least_ns)),
+        ),
+        limited_by=found.limited_by,
         bound_mb_s=mb / least_ns if least_ns else None,
-        rests_on={name: ns for name, ns in found.parts.items() if ns},
-        unsure=dict(each_ns.made_of),
+        breakdown_ns={name: ns for name, ns in found.parts.items() if ns},
     )
 
 
@@ -329,18 +363,18 @@ def _us(ns: float) -> str:
 def rows(found: Sequence[Predicted]) -> Iterator[list[str]]:
     """A line of a table for each."""
     for each in found:
-        if each.mb_s is None:
+        if (rate := each.rate_mb_s) is None:
             yield [each.name, each.workload, "n/a", "", "", each.why_not]
             continue
-        parts = ", ".join(f"{name} {_us(ns)}" for name, ns in each.rests_on.items() if ns >= 50)
-        rests = ", ".join(f"{name} {100 * part:.0f} %" for name, part in each.unsure.items() if part >= 0.005)
+        parts = ", ".join(f"{name} {_us(ns)}" for name, ns in each.breakdown_ns.items() if ns >= 50)
+        sources = (f"{name} {100 * part:.0f} %" for name, part in rate.made_of.items() if part >= 0.005)
         yield [
             each.name,
             each.workload,
-            f"{each.mb_s:.4g} ({each.low_mb_s:.4g} to {each.high_mb_s:.4g})",
-            f"{each.then}",
+            f"{rate.mid:.4g} ({rate.low:.4g} to {rate.high:.4g})",
+            f"{each.limited_by}",
             parts,
-            rests,
+            ", ".join(sources),
         ]
 
 
@@ -374,5 +408,5 @@ def document(ends: Ends, found: Sequence[Predicted], outside: Sequence[str]) -> 
         target_cpu_costs=ends.target.name,
         initiator_cpu_costs=(ends.initiator or ends.target).name,
         outside=tuple(outside),
-        cells=tuple(found),
+        cells=tuple(map(PrintedPredicted.of, found)),
     )

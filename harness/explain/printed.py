@@ -24,10 +24,33 @@ class PrintedTime(TypedDict):
 
 
 class PrintedChange(Change, frozen=True, kw_only=True):
-    """The change that helps most, and the time per I/O after it: most likely, lower and upper bound.
+    """The change that helps most: ``each_ns`` is the time per I/O after it, ``rate_mb_s`` the throughput in
+    10^6 bytes per second, ``limited_by`` what then limits, ``how`` the calculation.
 
-    ``then`` is what limits after it, ``how`` the calculation. ``mb_s``, ``least_mb_s`` and ``most_mb_s`` are
-    the rates with it, in 10^6 bytes per second.
+    ``time_ns``, ``least_ns`` and ``most_ns`` (in ``each_ns``), ``then`` (``limited_by``), ``mb_s``,
+    ``least_mb_s`` and ``most_mb_s`` (in ``rate_mb_s``) are keys of earlier versions, and go with the next
+    one.
+    """
+
+    rate_mb_s: Interval
+    time_ns: float
+    least_ns: float
+    most_ns: float
+    then: Limit
+    mb_s: float
+    least_mb_s: float
+    most_mb_s: float
+
+
+class PrintedHeadroom(Headroom, frozen=True, kw_only=True):
+    """A protection whose cost the cell's limit hides.
+
+    ``load_mb_s`` is the load at which a core would be full, ``cipher_mb_s`` the one at which cipher and check
+    alone would fill it, both in 10^6 bytes per second of such I/Os; null if the core was not monitored or the
+    cipher not measured.
+
+    ``mb_s``, ``least_mb_s`` and ``most_mb_s`` (in ``load_mb_s``) are keys of earlier versions, and go with
+    the next one.
     """
 
     mb_s: float | None
@@ -84,7 +107,7 @@ class PrintedVerdict(TypedDict):
     overlapped_ns: dict[str, int]
     bounds_ns: dict[Limit, int]
     change: PrintedChange | None
-    headroom: Headroom | None
+    headroom: PrintedHeadroom | None
     implementation_ns: Interval | None
     ipsec_itself_ns: float | None
     cipher_ns: Interval | None

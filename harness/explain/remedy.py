@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from harness.analysis import stations
+from harness.analysis.interval import Interval
 from harness.analysis.limit import Limit
 from harness.explain.waterfall import Sample, parts
 from harness.model import ENDS, ChangeKind, ChangeStep
@@ -24,17 +25,13 @@ ENOUGH = 1.1
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A step, and the time per I/O after it: most likely, and from and to which.
-
-    ``then`` is what limits after it, ``how`` the calculation.
-    """
+    """A step. After it ``each_ns`` is the time per I/O, ``limited_by`` what limits, and ``how`` the
+    calculation."""
 
     step: ChangeStep
     what: str
-    time_ns: float
-    least_ns: float
-    most_ns: float
-    then: Limit
+    each_ns: Interval
+    limited_by: Limit
     how: str
 
 
@@ -103,11 +100,14 @@ def forecast(guess: Sample, draws: Sequence[tuple[Sample, Chances]], step: Chang
     return Change(
         step=step,
         what=step.words,
-        time_ns=time_ns,
-        least_ns=max((1 - AGAIN) * min(time_ns, drawn[outer]), bound_ns),
-        # Nothing of this makes a cell slower.
-        most_ns=min(guess.time_ns, (1 + AGAIN) * max(time_ns, drawn[-1 - outer])),
-        then=then,
+        each_ns=Interval(
+            max((1 - AGAIN) * min(time_ns, drawn[outer]), bound_ns),
+            time_ns,
+            # Nothing of this makes a cell slower.
+            min(guess.time_ns, (1 + AGAIN) * max(time_ns, drawn[-1 - outer])),
+            1 - 2 * OUTSIDE,
+        ),
+        limited_by=then,
         how=_how(guess, step, then),
     )
 

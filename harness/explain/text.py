@@ -9,12 +9,19 @@ from typing import cast
 
 import msgspec
 
+from harness.analysis.interval import Interval
 from harness.analysis.limit import Limit
 from harness.explain import forecasts
 from harness.explain.evidence import Evidence
 from harness.explain.forecasts import Tried
 from harness.explain.limits import RULES
-from harness.explain.printed import PrintedChange, PrintedTime, PrintedVerdict, PrintedVerdicts
+from harness.explain.printed import (
+    PrintedChange,
+    PrintedHeadroom,
+    PrintedTime,
+    PrintedVerdict,
+    PrintedVerdicts,
+)
 from harness.explain.verdict import Confidence, Verdict, in_words, judge
 from harness.explain.volumes import VolumeOverPath
 from harness.explain.waterfall import PARTS
@@ -55,7 +62,8 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
         change = self.verdict.change
         if change is None or self.mb_s is None:
             return ""
-        least, most = (f"{self.rate(time_ns) or 0.0:.3g}" for time_ns in (change.most_ns, change.least_ns))
+        rate = self.rates(change.each_ns)
+        least, most = f"{rate.low:.3g}", f"{rate.high:.3g}"
         to = f"about {least}" if least == most else f"between {least} and {most}"
         return f"from {self.mb_s:.3g} to {to} MB/s"
 
@@ -63,7 +71,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     def where(self) -> str:
         """Where alone the forecast holds; "" if it does anywhere."""
         change, evidence = self.verdict.change, self.evidence
-        is_by_core = change is not None and change.then is Limit.CPU
+        is_by_core = change is not None and change.limited_by is Limit.CPU
         is_of_lab = is_by_core and evidence.is_emulated and not evidence.busiest
         return "lab only: both ends share one core" if is_of_lab else ""
 
@@ -73,6 +81,10 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
         change = self.verdict.change
         is_deeper = change is not None and change.step.kind is ChangeKind.DEPTH
         return TOO_HIGH if is_deeper and self.evidence.is_half_duplex else ""
+
+    def rates(self, times_ns: Interval) -> Interval:
+        """MB/s, if an I/O takes this long; the cell has a block size."""
+        return times_ns.falling(lambda ns: (self.evidence.block_bytes or 0) / ns * 1e3)
 
     def rate(self, time_ns: float | None) -> float | None:
         """MB/s, if an I/O takes this long."""
@@ -286,6 +298,7 @@ def _plain(cell: Explained) -> PrintedVerdict:
         "at_least_mb_s": cell.at_least_mb_s,
         "time_ns": time_ns and PrintedTime(low=time_ns.low, median=time_ns.mid, high=time_ns.high),
         "change": _change(cell),
+        "headroom": _headroom(cell),
     }
     # The others are called as in the verdict, or in its evidence.
     found = {
@@ -295,13 +308,33 @@ def _plain(cell: Explained) -> PrintedVerdict:
     return cast(PrintedVerdict, found)
 
 
+def _headroom(cell: Explained) -> PrintedHeadroom | None:
+    found = cell.verdict.headroom
+    if found is None:
+        return None
+    load = found.load_mb_s
+    return PrintedHeadroom(
+        load_mb_s=load,
+        cipher_mb_s=found.cipher_mb_s,
+        mb_s=None if load is None else load.mid,
+        least_mb_s=None if load is None else load.low,
+        most_mb_s=None if load is None else load.high,
+    )
+
+
 def _change(cell: Explained) -> PrintedChange | None:
     change = cell.verdict.change
     if change is None:
         return None
+    rate = cell.rates(change.each_ns)
     return PrintedChange(
         **{name: getattr(change, name) for name in change.__struct_fields__},
-        mb_s=cell.rate(change.time_ns),
-        least_mb_s=cell.rate(change.most_ns),
-        most_mb_s=cell.rate(change.least_ns),
+        rate_mb_s=rate,
+        time_ns=change.each_ns.mid,
+        least_ns=change.each_ns.low,
+        most_ns=change.each_ns.high,
+        then=change.limited_by,
+        mb_s=rate.mid,
+        least_mb_s=rate.low,
+        most_mb_s=rate.high,
     )

@@ -20,6 +20,7 @@ from tabulate import tabulate
 
 from harness.analysis import disturbance, stats
 from harness.analysis.cpu_costs import CpuCost, CpuCosts, Per
+from harness.analysis.interval import Interval
 from harness.analysis.schedule import throughput_bytes_s
 from harness.explain import demand, predicted
 from harness.explain.evidence import collect, measured_link
@@ -179,22 +180,9 @@ def _linked(link: LinkProfile | None, change: FasterPart) -> LinkProfile | None:
     return msgspec.structs.replace(link, delay_us=link.delay_us * change.factor, hops=hops)
 
 
-class Gain(NamedTuple):
-    """By what part a cell is faster after a change, with 90 % from ``low`` to ``high``."""
-
-    part: float
-    low: float
-    high: float
-
-    @property
-    def half_width(self) -> float:
-        """How far the interval reaches to either side."""
-        return (self.high - self.low) / 2
-
-
-def gain(before: Predicted, after: Predicted, mb_s: float | None, reach: float) -> Gain | None:
-    """By what part a cell that was measured with ``mb_s``, or else predicted, is faster after a change, as
-    two predictions of it say; None without either. ``reach`` is how far their ratio may be off, as a
+def gain(before: Predicted, after: Predicted, mb_s: float | None, reach: float) -> Interval | None:
+    """By what part a cell that was measured with ``mb_s``, or else predicted, is faster after a change, with
+    90 %, as two predictions of it say; None without either. ``reach`` is how far their ratio may be off, as a
     logarithm. Nothing becomes faster than the link lets it."""
     if not after.mb_s or not before.mb_s:
         return None
@@ -203,7 +191,7 @@ def gain(before: Predicted, after: Predicted, mb_s: float | None, reach: float) 
         # What is measured may be a little above what the link was said to carry.
         most = after.bound_mb_s / min(rate, before.bound_mb_s or rate)
     ratio = min(after.mb_s / before.mb_s, most)
-    return Gain(ratio - 1, ratio / math.exp(reach) - 1, min(ratio * math.exp(reach), most) - 1)
+    return Interval(ratio / math.exp(reach) - 1, ratio - 1, min(ratio * math.exp(reach), most) - 1, 0.9)
 
 
 class Variant(NamedTuple):
@@ -243,7 +231,7 @@ def _moved(cost: CpuCost, towards_ns: float) -> Variant:
 def missed_of(before: Predicted, mb_s: float | None) -> float:
     """Which part of a cell's time the CPU costs do not account for: what they miss of what was measured, and
     in any case of the middle cell that they are from, because one that they hit is no surer than that."""
-    of_middle = before.unsure.get("fit", 0.0) / predicted.WHOLE_OF_MIDDLE
+    of_middle = before.made_of.get("fit", 0.0) / predicted.WHOLE_OF_MIDDLE
     return max(of_middle, abs(math.log(mb_s / before.mb_s))) if mb_s and before.mb_s else of_middle
 
 
@@ -294,7 +282,7 @@ class Matrix:
             self._found[change, variant] = predict(ends, network_paths, self._jobs, further=variant.further)
         return self._found[change, variant]
 
-    def gains(self, change: FasterPart) -> list[Gain | None]:
+    def gains(self, change: FasterPart) -> list[Interval | None]:
         """By what part each cell would be faster, with this change alone; None where it has no such part."""
         slower = FasterPart(change.part, MUCH if change.part == ROUND_TRIP else 1 / MUCH)
         has_it = [self._ratio(place, slower) not in (None, 1.0) for place in range(len(self.base))]
@@ -304,7 +292,7 @@ class Matrix:
         before, after = (self.predicted(each, variant)[place].mb_s for each in (None, change))
         return after / before if before and after else None
 
-    def _gain(self, place: int, change: FasterPart) -> Gain | None:
+    def _gain(self, place: int, change: FasterPart) -> Interval | None:
         before, rate = self.base[place], self._rates[place]
         reach = reach_of(
             lambda variant: self._ratio(place, change, variant) or 1.0,
@@ -386,7 +374,7 @@ def worked_out(
             hint="harness cpu-cost measures what is missing",
         )
     of_each = {change: matrix.gains(change) for change in dict.fromkeys(changes)}
-    cells, worth = [], dict[FasterPart, list[Gain]]()
+    cells, worth = [], dict[FasterPart, list[Interval]]()
     for place, each in enumerate(matrix.base):
         cell = None if measured is None else measured.get((each.name, each.workload))
         if measured is not None and cell is None:
@@ -404,8 +392,8 @@ def worked_out(
                 predicted_mb_s=each.mb_s,
                 measured_mb_s=None if cell is None else cell.mb_s,
                 is_disturbed=cell is not None and cell.is_disturbed,
-                gains={words: g.part for words, g in own.items()},
-                would_be_mb_s={words: mb_s * (1 + g.part) for words, g in own.items()},
+                gains={words: g.mid for words, g in own.items()},
+                would_be_mb_s={words: mb_s * (1 + g.mid) for words, g in own.items()},
                 would_be_low_mb_s={words: mb_s * (1 + g.low) for words, g in own.items()},
                 would_be_high_mb_s={words: mb_s * (1 + g.high) for words, g in own.items()},
                 why_not=each.why_not,
@@ -419,11 +407,11 @@ def worked_out(
     )
 
 
-def _worth(change: FasterPart, found: Sequence[Gain]) -> Worth:
+def _worth(change: FasterPart, found: Sequence[Interval]) -> Worth:
     return Worth(
         part=change.part,
         factor=change.factor,
-        gain=stats.median([each.part for each in found]),
+        gain=stats.median([each.mid for each in found]),
         cells=len(found),
         half_width=stats.median([each.half_width for each in found]),
     )

@@ -52,6 +52,7 @@ def make_plans(plan: Plan, cells: Sequence[Explained]) -> list[Plan]:
             changed = msgspec.structs.replace(column, link=link.name)
         elif disk is None:
             continue
+        rate = cell.rates(change.each_ns)
         found.setdefault(change.step.kind is ChangeKind.DEVICE, []).append(
             Forecast(
                 run_id=plan.run_id,
@@ -61,9 +62,9 @@ def make_plans(plan: Plan, cells: Sequence[Explained]) -> list[Plan]:
                 changed_column=changed,
                 changed_workload=workload,
                 before_mb_s=cell.mb_s,
-                said_mb_s=cell.rate(change.time_ns) or 0.0,
-                least_mb_s=cell.rate(change.most_ns) or 0.0,
-                most_mb_s=cell.rate(change.least_ns) or 0.0,
+                said_mb_s=rate.mid,
+                least_mb_s=rate.low,
+                most_mb_s=rate.high,
             )
         )
     return [

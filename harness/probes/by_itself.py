@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from harness.analysis.cpu_costs import VERSION, CpuCost, CpuCosts, Operation, Per, WhichEnd
+from harness.analysis.interval import Interval
 from harness.hosts import programs, remote
 from harness.model.errors import RequirementError
 from harness.model.escape import printable
@@ -47,7 +48,7 @@ def measure(address: HostAddress) -> CpuCosts:
     try:
         printed = msgspec.json.decode(text, type=_Printed)
         found = [
-            CpuCost.of(Operation(o.part, o.per), WhichEnd.NONE, o.low, o.ns, o.high, o.what)
+            CpuCost.of(Operation(o.part, o.per), WhichEnd.NONE, Interval(o.low, o.ns, o.high), o.what)
             for o in printed.operations
         ]
     except (msgspec.DecodeError, ValueError) as error:
@@ -81,8 +82,8 @@ def _of_cipher(name: str, kernel: KernelCipher) -> Iterator[CpuCost]:
     words = f"the cipher by itself (AF_ALG), {kernel.turns} turns"
     for does, times in (("encrypt", kernel.encrypt), ("decrypt", kernel.decrypt)):
         for per, ns in times.costs_ns.items():
-            most = ns * max(1.0, kernel.stretch)
-            yield CpuCost.of(Operation(name, Per(per), does), WhichEnd.NONE, ns, ns, most, words)
+            found = Interval(ns, ns, ns * max(1.0, kernel.stretch))
+            yield CpuCost.of(Operation(name, Per(per), does), WhichEnd.NONE, found, words)
 
 
 def _asked(address: HostAddress, name: str, *words: str) -> tuple[str, str]:

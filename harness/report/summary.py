@@ -757,8 +757,8 @@ def _doubted(loss: Loss | None) -> Iterable[str]:
 
 def _lift(cell: Explained, change: Change) -> str:
     """``24.1 to 76-110``: a forecast has no more than two digits."""
-    least, most = (cell.rate(time_ns) or 0.0 for time_ns in (change.most_ns, change.least_ns))
-    return f"{_rate(cell.mb_s or 0.0)} to {_range([least, most], digits=2)}"
+    rate = cell.rates(change.each_ns)
+    return f"{_rate(cell.mb_s or 0.0)} to {_range([rate.low, rate.high], digits=2)}"
 
 
 def _rate(value: float, digits: int = 3) -> str:

@@ -131,9 +131,9 @@ def _curve(shown: _Picture) -> Chart:
             first, *others = alike
             through = [*first[:2], *(end for _, end, _ in others)]
             drawn.append(
-                draw.path([(px, y.at(e.value)) for px, e, _ in through], "li" if is_known else "li da")
+                draw.path([(px, y.at(e.mid)) for px, e, _ in through], "li" if is_known else "li da")
             )
-        known = [(px, y.at(e.value), place) for px, e, place in at if place in curve.rates]
+        known = [(px, y.at(e.mid), place) for px, e, place in at if place in curve.rates]
         tips = [
             (px, py, f"{_where(shown.axis, curve, place)}: {cell(curve, place)} MB/s")
             for px, py, place in known
@@ -324,7 +324,7 @@ def _heat_map(
     left = max(map(draw.width, names)) + 8
     wide = max(_ROOM_PX, (WIDTH - left - 2) / len(across))
     top = 34.0
-    best = max(curve.at(place).value for place in places.values())
+    best = max(curve.at(place).mid for place in places.values())
     seen = [limit for limit in LETTERS if limit in {limits[place] for place in places.values()}]
     if seen == [Limit.UNKNOWN]:
         seen = []
@@ -339,14 +339,14 @@ def _heat_map(
     for (row, column), place in places.items():
         x, y = left + across.index(column) * wide, top + down.index(row) * _HIGH_PX
         limit = limits[place]
-        part = 0.04 + 0.5 * curve.at(place).value / best
+        part = 0.04 + 0.5 * curve.at(place).mid / best
         kind, ink = _looks(limit) if seen else (f'f0" style="fill-opacity:{part:.2f};stroke-opacity:.4', "m")
         reported[row, column] = f"{_interval(curve, place)}, {_words(limit)}"
         tip = f"{_where(rows, curve, place)}, {_where(columns, curve, place)}: {reported[row, column]}"
         parts.append(draw.rect(x, y, wide, _HIGH_PX, kind, tip))
         is_known = place in curve.rates
         sign = "!" if place in curve.disturbed else "" if is_known else PREDICTED
-        value = f"{sign}{_short(curve.at(place).value / 1e6)}"
+        value = f"{sign}{_short(curve.at(place).mid / 1e6)}"
         parts.append(draw.text(x + wide / 2, y + 13, value, f"{ink} b" if is_known else ink))
         parts.append(draw.text(x + wide / 2, y + 27, LETTERS[limit] if seen else "", ink))
     bottom = top + len(down) * _HIGH_PX

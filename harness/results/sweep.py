@@ -192,7 +192,7 @@ class SweepSchedule(Schedule):
         tried = [place for place in surface.forecast if place in rates]
         if tried:
             was_right = all(
-                abs(math.log(rates[place] / surface.forecast[place].value)) <= error for place in tried
+                abs(math.log(rates[place] / surface.forecast[place].mid)) <= error for place in tried
             )
             surface.right_rounds = surface.right_rounds + 1 if was_right else 0
             surface.forecast = {}
@@ -283,7 +283,7 @@ class MeasuredCurve:
         """A point: what was measured, with how far the same point would be another time; or the estimate."""
         if place in self.rates:
             rate = self.rates[place]
-            return Estimate(rate, rate * (1 - self.scatter), rate * (1 + self.scatter))
+            return Estimate(rate * (1 - self.scatter), rate, rate * (1 + self.scatter))
         return self.estimates[place]
 
     def runs_of(self, place: Place) -> list[str]:

@@ -109,4 +109,4 @@ def cell(curve: MeasuredCurve, place: Place | None) -> str:
     found = curve.at(place)
     sign = "" if place in curve.rates else PREDICTED
     signs = f"{'!' if place in curve.disturbed else ''}{DOUBTED if place in curve.doubts else ''}"
-    return f"{sign}{found.value / 1e6:.4g}{signs}"
+    return f"{sign}{found.mid / 1e6:.4g}{signs}"

@@ -395,9 +395,9 @@ def _estimated(
         **machines,
     )
     row = {field.name: field.read(line) for field in EXPORTED}
-    iops = estimate.value / workload.block_bytes if workload.block_bytes else None
+    iops = estimate.mid / workload.block_bytes if workload.block_bytes else None
     row |= dict.fromkeys(("repeat", "order", "wall_ns", "fio_ns", "disturbed", "is_disturbed"))
-    return row | {"status": ESTIMATED, "bandwidth_bytes_s": estimate.value, "iops": iops}
+    return row | {"status": ESTIMATED, "bandwidth_bytes_s": estimate.mid, "iops": iops}
 
 
 def _machines(environment: Mapping[str, Any]) -> dict[str, machine.Machine]:

@@ -37,7 +37,7 @@ def test_it_measures_where_the_curve_bends(tmp_path: Path) -> None:
         (forecast[r.workload.name], throughput_bytes_s(r)) for r in truth if r.workload.name in forecast
     ]
     assert checked
-    errors = [abs(estimate.value / rate - 1) for estimate, rate in checked]
+    errors = [abs(estimate.mid / rate - 1) for estimate, rate in checked]
     assert max(errors) <= 0.1, errors
 
     again = harness("run", "--resume", plan.run_id, "--results", str(tmp_path))

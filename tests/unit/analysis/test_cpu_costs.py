@@ -29,16 +29,16 @@ def cells(noise: float = 0.0) -> list[tuple[dict[Operation, float], float, float
 
 def test_exact_demands_give_exact_costs() -> None:
     found, error = cpu_costs.fit(cells())
-    assert {name: cost.ns for name, cost in found.items()} == pytest.approx(TRUTH, rel=1e-5)
-    assert error < 1e-6 and all(cost.reach_ns < 1 for cost in found.values())
+    assert {name: cost.mid for name, cost in found.items()} == pytest.approx(TRUTH, rel=1e-5)
+    assert error < 1e-6 and all(cost.half_width < 1 for cost in found.values())
     # A long block was cheaper than a short one, and no CPU cost is below nothing.
     short, long = {CALL: 1.0, BYTE: 4096.0}, {CALL: 1.0, BYTE: 65536.0}
     found, error = cpu_costs.fit([(short, 10_000.0, 10_000.0), (long, 9_000.0, 9_000.0)])
-    assert found[BYTE].ns == 0 and 9_000 <= found[CALL].ns <= 10_000 and error > 0
+    assert found[BYTE].mid == 0 and 9_000 <= found[CALL].mid <= 10_000 and error > 0
     found, error = cpu_costs.fit(cells(0.05))  # Intervals are wide where cells scatter.
     assert 0 < error < 0.3
-    within = [abs(found[name].ns - ns) <= 2 * found[name].reach_ns for name, ns in TRUTH.items()]
-    assert sum(within) >= 3 and found[PACKET].ns == pytest.approx(TRUTH[PACKET], rel=0.2)
+    within = [abs(found[name].mid - ns) <= 2 * found[name].half_width for name, ns in TRUTH.items()]
+    assert sum(within) >= 3 and found[PACKET].mid == pytest.approx(TRUTH[PACKET], rel=0.2)
     found, _ = cpu_costs.fit([({CALL: 1.0, IO: 0.0}, 10.0, 10.0)])
     assert found.keys() == {CALL}
     with pytest.raises(ValueError, match="expected cells"):
@@ -48,12 +48,12 @@ def test_exact_demands_give_exact_costs() -> None:
 def test_two_operations_that_no_cell_tells_apart_share_what_they_cost() -> None:
     one, two = {CALL: 1.0, IO: 1.0}, {CALL: 2.0, IO: 2.0}
     found, _ = cpu_costs.fit([(one, 10_000.0, 10_000.0), (two, 20_000.0, 20_000.0)])
-    assert found[CALL].ns + found[IO].ns == pytest.approx(10_000, rel=1e-6)
+    assert found[CALL].mid + found[IO].mid == pytest.approx(10_000, rel=1e-6)
     # Either may be all of it, or nothing.
-    assert all(each.reach_ns >= 0.99 * (10_000 - each.ns) for each in found.values())
+    assert all(each.half_width >= 0.99 * (10_000 - each.mid) for each in found.values())
     # A cell counts for less where most of the work was other work.
     found, error = cpu_costs.fit([({CALL: 1.0}, 100.0, 100.0), ({CALL: 1.0}, 200.0, 10_000.0)])
-    assert found[CALL].ns == pytest.approx(100, rel=0.01) and error < 1
+    assert found[CALL].mid == pytest.approx(100, rel=0.01) and error < 1
 
 
 def cost(operation: Operation, ns: float, reach: float = 0.0) -> CpuCost:

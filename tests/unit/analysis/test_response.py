@@ -58,7 +58,7 @@ def fit(points: Sequence[Point], rate: Rate, *axes: str, scatter: float = 0.0, s
 
 
 def errors(fitted: Response, rate: Rate, points: Sequence[Point]) -> list[float]:
-    return [abs(fitted.at(at).value / rate(at) - 1) for at in points]
+    return [abs(fitted.at(at).mid / rate(at) - 1) for at in points]
 
 
 @pytest.mark.parametrize("rate", NETWORKS.values(), ids=NETWORKS)
@@ -70,7 +70,7 @@ def test_points_that_were_not_measured_are_where_they_are_forecast(rate: Rate) -
     assert sum(inside) >= 0.8 * len(others)
     # Scatter is in the interval and no error of its middle.
     found = fit(GRID[::2], NETWORKS["gigabit"], scatter=0.06, seed=5).at(GRID[51])
-    assert found.error < 0.05 < found.high / found.value - 1
+    assert found.error < 0.05 < found.high / found.mid - 1
 
 
 def test_the_asymptotes_say_which_of_them_bounds_a_point() -> None:
@@ -120,7 +120,7 @@ def test_a_step_that_no_asymptote_knows_is_followed() -> None:
     fitted = fit(GRID[::2], stepped)
     assert max(errors(fitted, stepped, GRID[::2])) < 0.2
     near = at(8, 131072)
-    assert fitted.at(near).value == pytest.approx(stepped(near), rel=0.1)
+    assert fitted.at(near).mid == pytest.approx(stepped(near), rel=0.1)
 
 
 def test_uphill_from_the_middle_few_points_and_least_squares() -> None:
@@ -132,7 +132,7 @@ def test_uphill_from_the_middle_few_points_and_least_squares() -> None:
 
     assert response.uphill(height, (5, 3)) == (4, 0) and (0, 2) not in seen
     one = response.fit([at(1)], [1e6], ("depth",))
-    assert one.asymptotes is None and one.at(at(1)).value == pytest.approx(1e6)
+    assert one.asymptotes is None and one.at(at(1)).mid == pytest.approx(1e6)
     assert one.at(at(64)).error > 1
     with pytest.raises(ValueError, match="a point"):
         response.fit([], [], ("depth",))

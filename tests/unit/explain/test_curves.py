@@ -69,7 +69,7 @@ def test_a_predicted_point_neither_fills_a_link_nor_is_the_peak() -> None:
     made = planned("depth=1..64", ipsec=("off",))
     records = records_of(made, lambda at, _: min(at["depth"] * 23e6, 113e6))
     (curve,) = sweep.measured(made, records[::2])
-    full = Estimate(117e6, 116e6, 118e6, is_predicted=True)
+    full = Estimate(116e6, 117e6, 118e6, is_predicted=True)
     assert curve.estimates and all(each.is_predicted for each in curve.estimates.values())
     curve.__dict__["estimates"] = dict.fromkeys(curve.estimates, full)
     (said,) = curves.sentences([curve])

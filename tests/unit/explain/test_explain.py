@@ -232,8 +232,8 @@ def test_what_takes_most_limits() -> None:
     change = known(verdict.change)
     assert (verdict.limited_by, change.what) == (Limit.ROUND_TRIP, "queue depth 8")
     # 560 us of the link, or 2650 us for eight at once; and a few of them wait for each other.
-    assert change.least_ns == pytest.approx(demands.busy_ns, rel=0.03)
-    assert change.time_ns == pytest.approx(demands.busy_ns, rel=0.06)
+    assert change.each_ns.low == pytest.approx(demands.busy_ns, rel=0.03)
+    assert change.each_ns.mid == pytest.approx(demands.busy_ns, rel=0.06)
 
 
 def test_what_memory_may_have_answered_is_not_called_the_disk() -> None:

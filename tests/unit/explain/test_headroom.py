@@ -27,14 +27,15 @@ def test_a_core_has_room_for_as_much_as_it_works() -> None:
     evidence = hidden()
     found = known(headroom.of(evidence, Limit.LINK))
     # 262144 bytes in 1.3 ms are 202 MB/s; the work for one of many is 0.85 to 1.18 of that.
-    assert found.least_mb_s == pytest.approx(262144 / 1430e3 * 1e3 / 1.18)
-    assert found.most_mb_s == pytest.approx(262144 / 1170e3 * 1e3 / 0.85)
-    assert known(found.least_mb_s) < known(found.mb_s) < known(found.most_mb_s)
+    load = known(found.load_mb_s)
+    assert load.low == pytest.approx(262144 / 1430e3 * 1e3 / 1.18)
+    assert load.high == pytest.approx(262144 / 1170e3 * 1e3 / 0.85)
+    assert load.low < load.mid < load.high
     assert found.cipher_mb_s == pytest.approx(262144 / (0.9 * CIPHER_US))
     assert headroom.room(found) == "155-264 MB/s"
     # It is no less than what was measured.
     full = known(headroom.of(hidden(least_work_ns=exact(2600 * US)), Limit.LINK))
-    assert full.least_mb_s == pytest.approx(262144 / 2600)
+    assert known(full.load_mb_s).low == pytest.approx(262144 / 2600)
     verdict = judge(evidence)
     assert verdict.limited_by is Limit.LINK and verdict.headroom == found
     assert '"headroom": {' in as_json([Explained.of(evidence)])

@@ -39,13 +39,13 @@ def test_the_path_takes_the_same_in_verdicts_and_predictions(stored: Measured) -
 
 
 def _compare(cell: Explained, found: Predicted) -> None:
-    said, parts = cell.verdict, found.rests_on
+    said, parts = cell.verdict, found.breakdown_ns
     hidden = said.overlapped_ns.keys() & {*PATH}
     assert not hidden and sum(said.waterfall_ns.values()) == said.whole_ns
     for name in PATH:
         # A core that is slower than the link hides some of it; nothing makes it longer.
         assert parts.get(name, 0.0) <= said.waterfall_ns.get(name, 0) * 1.001 + 1
-        if found.then is not Limit.CPU:
+        if found.limited_by is not Limit.CPU:
             assert parts.get(name, 0.0) == pytest.approx(said.waterfall_ns.get(name, 0), rel=0.01, abs=1500)
 
 

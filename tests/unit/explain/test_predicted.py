@@ -67,7 +67,7 @@ def network_path(link: str = "wired", *protection: str) -> NetworkPath:
 
 def one(ends: Ends, of: NetworkPath, asked: Job) -> Predicted:
     (found,) = predicted.predict(ends, [of], [asked])
-    assert found.why_not or (found.mb_s and found.low_mb_s and found.high_mb_s)
+    assert found.why_not or (found.rate_mb_s and found.rate_mb_s.low and found.rate_mb_s.high)
     return found
 
 
@@ -76,9 +76,9 @@ def rate(ends: Ends, of: NetworkPath, asked: Job) -> float:
 
 
 def test_what_limits_is_what_is_full() -> None:
-    assert one(ENDS, network_path(), job("4k")).then is Limit.LATENCY
-    assert one(ENDS, network_path(), job("1m", 8)).then is Limit.LINK
-    assert one(ENDS, network_path("wired:unshaped", "aes128gcm16"), job("64k", 8)).then is Limit.CPU
+    assert one(ENDS, network_path(), job("4k")).limited_by is Limit.LATENCY
+    assert one(ENDS, network_path(), job("1m", 8)).limited_by is Limit.LINK
+    assert one(ENDS, network_path("wired:unshaped", "aes128gcm16"), job("64k", 8)).limited_by is Limit.CPU
     # No more than the link carries, and more in flight is no slower.
     assert rate(ENDS, network_path(), job("4k", 32)) <= 1.001 * known(
         one(ENDS, network_path(), job("4k", 32)).bound_mb_s
@@ -91,7 +91,7 @@ def test_what_limits_is_what_is_full() -> None:
     # A local disk takes what the core works: a system call, a wake-up and 4096 bytes.
     found = one(ENDS, NetworkPath(column=Column("local")), job("4k"))
     assert found.mb_s == pytest.approx(4096e3 / (1000 + 2000 + 409.6))
-    assert found.then is Limit.CPU and found.bound_mb_s is None
+    assert found.limited_by is Limit.CPU and found.bound_mb_s is None
     mixed = rate(ENDS, network_path(), job("4k", 8, rw="randrw", rwmixread="70"))
     reads, writes = (rate(ENDS, network_path(), job("4k", 8, rw=rw)) for rw in ("randread", "randwrite"))
     # Each direction of the link has its own part.
@@ -108,31 +108,32 @@ def test_a_link_between_two_machines_is_a_cable_and_needs_no_cost_of_emulation()
         for link in ("wired:unshaped", "wired:unshaped,rtt=300us")
     )
     assert far - near == pytest.approx(300_000)
-    assert one(ends, network_path("wired:rtt=300us"), job("4k")).rests_on["idle"] == 7000
+    assert one(ends, network_path("wired:rtt=300us"), job("4k")).breakdown_ns["idle"] == 7000
     fast, slow = costs_of(BOTH_ENDS, 0.2), costs_of(BOTH_ENDS, 4.0)  # They have a core each.
     protected, asked = network_path("wired:unshaped", "aes128gcm16"), job("64k", 16)
     alike = rate(Ends(target=slow, initiator=slow), protected, asked)
     assert rate(Ends(target=slow, initiator=fast), protected, asked) == pytest.approx(alike, rel=0.3)
     assert rate(Ends(target=fast, initiator=fast), protected, asked) > 4 * alike
     found = one(Ends(target=fast, initiator=slow), protected, asked)
-    assert found.rests_on["initiator_cpu"] > 10 * found.rests_on["target_cpu"]
+    assert found.breakdown_ns["initiator_cpu"] > 10 * found.breakdown_ns["target_cpu"]
 
 
 def test_intervals_hold_the_figure_and_grow_with_what_costs_leave_open() -> None:
     vague = costs_of(fit=Fit(cells=40, repeats=2, error=0.3))
     sure, unsure = (one(Ends(target=each), network_path(), job("4k", 32)) for each in (ENDS.target, vague))
     for each in (sure, unsure):
-        assert known(each.low_mb_s) < known(each.mb_s) < known(each.high_mb_s)
-    assert known(unsure.low_mb_s) < known(sure.low_mb_s)
-    assert {name for name, part in sure.unsure.items() if part} == {"CPU costs", "fit", "model"}
+        found = known(each.rate_mb_s)
+        assert found.low < found.mid < found.high
+    assert known(unsure.rate_mb_s).low < known(sure.rate_mb_s).low
+    assert {name for name, part in sure.made_of.items() if part} == {"CPU costs", "fit", "model"}
     # CPU costs of one direction stand for both with a wider interval.
     whole = ENDS.target
     reads = replace(whole, costs=tuple(cost for cost in whole.costs if cost.direction != "write"))
     sure, borrowed = (
         one(Ends(target=each), network_path(), job("4k", 8, rw="randwrite")) for each in (whole, reads)
     )
-    assert borrowed.mb_s == sure.mb_s and known(borrowed.low_mb_s) < known(sure.low_mb_s)
-    assert borrowed.unsure["the other direction's CPU costs"] > 0
+    assert borrowed.mb_s == sure.mb_s and known(borrowed.rate_mb_s).low < known(sure.rate_mb_s).low
+    assert borrowed.made_of["the other direction's CPU costs"] > 0
 
 
 def test_lists_without_an_end_are_refused_and_those_of_a_busy_machine_doubted() -> None:
@@ -222,7 +223,7 @@ def test_kernels_per_host_have_costs_of_each_end(stored: Measured) -> None:
     assert {cost.at for cost in found.costs} == {WhichEnd.INITIATOR, WhichEnd.TARGET, WhichEnd.NONE}
     assert not any(cost.part == "block layer" for cost in found.at(WhichEnd.TARGET).values())
     said = one(Ends(target=found), network_path("wired", "aes128gcm16"), job("256k"))
-    assert said.rests_on["initiator_cpu"] > said.rests_on["target_cpu"] > 0
+    assert said.breakdown_ns["initiator_cpu"] > said.breakdown_ns["target_cpu"] > 0
     assert said.mb_s == pytest.approx(102, rel=0.1)  # the table of that run
     # Each end encrypts what it sends: the target most of what is read.
     assert found.at(WhichEnd.TARGET).keys() >= {Operation("aes128gcm16", Per.BYTE, "encrypt")}

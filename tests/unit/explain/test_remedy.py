@@ -75,9 +75,9 @@ def test_a_faster_link_uncovers_the_work_that_went_on_meanwhile() -> None:
         (0.8, Limit.CPU, core_ns),
     ):
         change = known(judge(cell(busy=exact(busy), faster=twice, is_memory=True)).change)
-        assert (change.step, change.then) == (ChangeStep(ChangeKind.RATE, 2), then)
-        assert change.time_ns == pytest.approx(time_ns, rel=0.1)
-        assert change.least_ns <= change.time_ns <= change.most_ns
+        assert (change.step, change.limited_by) == (ChangeStep(ChangeKind.RATE, 2), then)
+        each_ns = change.each_ns
+        assert each_ns.mid == pytest.approx(time_ns, rel=0.1) and each_ns.low <= each_ns.mid <= each_ns.high
     # What gains little or only the lab would limit is not forecast.
     full: dict[str, Any] = {"busy": exact(0.8), "faster": twice, "is_memory": True}
     assert judge(cell(**full, is_emulated=True)).change is None
@@ -98,7 +98,7 @@ def test_memory_that_takes_half_the_time_is_no_advice() -> None:
     slow = {"device_ns": exact(9000 * US), "time_ns": within(11500 * US, 0.01), "busy": within(0.02, 0.05)}
     disk, memory = judge(cell(**slow)), judge(cell(**slow, is_memory=True))
     assert disk.limited_by is memory.limited_by is Limit.DEVICE
-    assert known(disk.change).time_ns == pytest.approx(7000 * US) and memory.change is None
+    assert known(disk.change).each_ns.mid == pytest.approx(7000 * US) and memory.change is None
     # Only what can be made is forecast.
     found = known(waterfall.best_guess(read_4k(faster=asked(block_bytes=4096), is_memory=False)))
     kinds = {step.kind for limit in Limit if (step := RULES[limit].change(found)) is not None}
@@ -266,20 +266,20 @@ def test_a_forecast_leaves_out_a_twentieth_of_the_draws_at_either_side() -> None
     many = [worked(core=core) for core in range(10, 50)]
     drawn = sorted(after(reading, DEEPER, LIKELY).ns for reading in many)
     change = known(forecast(DEEPER, *many))
-    assert (change.least_ns, change.most_ns) == pytest.approx((0.94 * drawn[2], 1.06 * drawn[37]))
+    assert (change.each_ns.low, change.each_ns.high) == pytest.approx((0.94 * drawn[2], 1.06 * drawn[37]))
     likely = after(worked(), DEEPER, LIKELY)
-    assert (change.time_ns, change.then) == (likely.ns, likely.limited_by)
+    assert (change.each_ns.mid, change.limited_by) == (likely.ns, likely.limited_by)
     assert (change.step, change.what) == (DEEPER, "queue depth 4")
-    few = known(forecast(DEEPER))
-    assert (few.least_ns, few.most_ns) == pytest.approx((0.94 * few.time_ns, 1.06 * few.time_ns))
+    few = known(forecast(DEEPER)).each_ns
+    assert (few.low, few.high) == pytest.approx((0.94 * few.mid, 1.06 * few.mid))
     # It is not below the link's time, nor above today's.
     full = known(forecast(DEEPER, worked(core=20), path=way(busy_ns=60 * US, ways={}), core=20))
     slow = known(forecast(DEEPER, worked(time=300, core=290)))
-    assert (full.least_ns, slow.most_ns) == (60 * US, 100 * US)
-    rate = known(forecast(FASTER, core=1))
-    assert rate.least_ns == pytest.approx(0.94 * rate.time_ns)
-    rate = known(forecast(FASTER, core=1, time=70, faster=way(2.0, busy_ns=52 * US)))
-    assert rate.least_ns == pytest.approx(52 * US)
+    assert (full.each_ns.low, slow.each_ns.high) == (60 * US, 100 * US)
+    rate = known(forecast(FASTER, core=1)).each_ns
+    assert rate.low == pytest.approx(0.94 * rate.mid)
+    rate = known(forecast(FASTER, core=1, time=70, faster=way(2.0, busy_ns=52 * US))).each_ns
+    assert rate.low == pytest.approx(52 * US)
 
 
 def test_a_forecast_says_how_it_was_made() -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from bench import what_if as score
 from harness.analysis.cpu_costs import CpuCosts
+from harness.analysis.interval import exact
 from harness.explain import predicted, what_if
 from harness.explain.predicted import Ends, NetworkPath, Predicted
 from harness.explain.what_if import FasterPart, Matrix
@@ -35,7 +36,7 @@ def test_what_a_part_is_worth_is_what_limits() -> None:
 
     def worth(text: str) -> list[float | None]:
         (change,) = what_if.parse(text, ENDS)
-        return [each and each.part for each in matrix.gains(change)]
+        return [None if each is None else each.mid for each in matrix.gains(change)]
 
     # A cell without a round trip or a protection has no such part; twice as fast is half of its time.
     waits, works = worth("rtt=0.5x"), worth("ESP=2x")
@@ -65,7 +66,7 @@ def test_a_gain_is_as_sure_as_what_it_is_from() -> None:
         rates = {(as_it_is.name, as_it_is.workload): measured}
         (gain,) = Matrix(Ends(target=costs), [PROTECTED], [job("4k")], rates).gains(change)
         found = known(gain)
-        assert found.low < found.part < found.high
+        assert found.low < found.mid < found.high
         return found.half_width
 
     sure, mb_s = ENDS.target, known(as_it_is.mb_s)
@@ -76,21 +77,21 @@ def test_a_gain_is_as_sure_as_what_it_is_from() -> None:
     assert half_width(sure, mb_s) < half_width(replace(sure, costs=costs), mb_s)
     # A cell that CPU costs hit is no surer than those that they are from.
     (before, *_) = predicted.predict(ENDS, [network_path()], [job("1m", 32)])
-    of_middle = before.unsure["fit"] / predicted.WHOLE_OF_MIDDLE
+    of_middle = before.made_of["fit"] / predicted.WHOLE_OF_MIDDLE
     mb_s = known(before.mb_s)
     assert what_if.missed_of(before, mb_s) == what_if.missed_of(before, None) == of_middle > 0
     assert what_if.missed_of(before, mb_s / 2) == pytest.approx(math.log(2))
     # Nothing becomes faster than the link lets it.
-    slow = Predicted(name="wired", workload="4k", mb_s=60.0, bound_mb_s=110.0)
-    fast = replace(slow, mb_s=90.0)
+    slow = Predicted(name="wired", workload="4k", rate_mb_s=exact(60.0), bound_mb_s=110.0)
+    fast = replace(slow, rate_mb_s=exact(90.0))
     # At 100 MB/s not 150; at 112 the bound is what it was, and so a little too low.
     for measured, gain in ((None, 0.5), (60.0, 0.5), (100.0, 0.1), (112.0, 0.0)):
         found = known(what_if.gain(slow, fast, measured, 0.1))
-        assert found.part == pytest.approx(gain)
-        assert found.low < found.part <= found.high <= 110.0 / (measured or 60.0) - 1 + 0.02
+        assert found.mid == pytest.approx(gain)
+        assert found.low < found.mid <= found.high <= 110.0 / (measured or 60.0) - 1 + 0.02
     faster = known(what_if.gain(slow, replace(fast, bound_mb_s=220.0), 112.0, 0.1))
     bounds = 1.5 / math.exp(0.1) - 1, 1.5 * math.exp(0.1) - 1
-    assert (faster.part, faster.low, faster.high) == pytest.approx((0.5, *bounds))
+    assert (faster.mid, faster.low, faster.high) == pytest.approx((0.5, *bounds))
 
 
 def test_what_may_be_otherwise_is_each_cost_and_how_long_ios_wait() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from harness import model
-from harness.analysis.interval import exact
+from harness.analysis.interval import Interval, exact
 from harness.analysis.schedule import Schedule, order_of_cells
 from harness.explain import Explained, Limit
 from harness.explain.remedy import Change
@@ -41,8 +41,8 @@ def said(
     """A cell of 100 us that would take 40, from 30 to 50."""
     key = ColumnKey(plan.setting, Column(link, protection))
     evidence = cell(key=key, workload=workload, block_bytes=4096, time_ns=exact(100 * US))
-    times = {"time_ns": 40 * US, "least_ns": 30 * US, "most_ns": 50 * US}
-    change = Change(step=step, what=step.words, then=Limit.CPU, how="", **times)
+    each_ns = Interval(30 * US, 40 * US, 50 * US)
+    change = Change(step=step, what=step.words, each_ns=each_ns, limited_by=Limit.CPU, how="")
     verdict = Verdict(limited_by=Limit.LINK, confidence=Confidence.HIGH, reason="x", change=change)
     return Explained(evidence=evidence, verdict=verdict)
 

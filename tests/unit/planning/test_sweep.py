@@ -153,7 +153,7 @@ def test_it_measures_a_fifth_of_the_grid_and_knows_the_rest() -> None:
     assert len(made) <= 0.4 * len(surface.grid)
     rates = {(each.column, each.workload.name): each.read.bytes_per_s for each in made if each.read}
     estimates = surface.estimates(rates)
-    errors = [abs(estimates[place].value / network(surface.grid[place]) - 1) for place in estimates]
+    errors = [abs(estimates[place].mid / network(surface.grid[place]) - 1) for place in estimates]
     assert sum(error <= 0.05 for error in errors) >= 0.9 * len(errors)
 
 

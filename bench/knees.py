@@ -20,7 +20,7 @@ from decimal import Decimal, localcontext
 from pathlib import Path
 from statistics import mean
 
-from harness.analysis import stations, theory
+from harness.analysis import path_demands, theory
 from harness.model import Goal, Plan, Record
 from harness.parse.jobfile import repeat_seed
 from harness.results import knee
@@ -127,7 +127,7 @@ def lab(folder: Path, seeds: int, words: list[str]) -> None:
 def server(plan: Plan, record: Record) -> tuple[float, float]:
     """What the link takes for the answer to a read, and a read that is alone takes, in s (docs/theory.md)."""
     link = plan.links[record.column.link]
-    dialogue = stations.dialogue_of(record.column.transport or "", record.session, "read")
+    dialogue = path_demands.dialogue_of(record.column.transport or "", record.session, "read")
     assert dialogue is not None and link.rate_bit_s is not None and record.workload.block_bytes is not None
     found = theory.predict(
         theory.Wire(link=link),

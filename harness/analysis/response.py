@@ -19,7 +19,7 @@ from operator import mul
 
 from harness.analysis import cholesky
 from harness.analysis.interval import COVERED, Interval
-from harness.analysis.stations import Demands
+from harness.analysis.path_demands import Demands
 
 TYPICAL_BLOCK_BYTES = 16384.0
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from harness.analysis import interval
 from harness.analysis.interval import Interval
-from harness.analysis.stations import Sealed
+from harness.analysis.path_demands import Sealed
 from harness.model import Status
 from harness.model.probing import Cipher, CipherFigures, KernelCipher
 from harness.results.probe_records import ProbeRecord

@@ -15,7 +15,7 @@ import msgspec
 from harness.analysis import cpu_costs, disturbance, interval, stats
 from harness.analysis.cpu_costs import Counts, CpuCost, CpuCosts, Fit, Operation, Per, WhichEnd
 from harness.analysis.interval import Interval, exact
-from harness.analysis.stations import Demands, Sealed
+from harness.analysis.path_demands import Demands, Sealed
 from harness.analysis.theory import IoDirection
 from harness.explain.evidence import Evidence, collect, depth_of
 from harness.model import Column, Job, LinkProfile, Plan, Proposal, Record

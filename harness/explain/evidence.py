@@ -13,9 +13,9 @@ from typing import TypeVar
 
 import msgspec
 
-from harness.analysis import disturbance, interval, stations, stats, wire
+from harness.analysis import disturbance, interval, path_demands, stats, wire
 from harness.analysis.interval import Interval, exact
-from harness.analysis.stations import Demands
+from harness.analysis.path_demands import Demands
 from harness.analysis.theory import IoDirection, Wire
 from harness.analysis.wire import framings
 from harness.explain import cipher
@@ -580,7 +580,7 @@ class _CellOf:
             window_bytes = wire.transport(transport).window_bytes
         elif window_bytes is None and self.is_one_end and self.direction == "read":
             window_bytes = let_in_bytes(self.good)
-        dialogue = stations.dialogue_of(transport, session, self.direction)
+        dialogue = path_demands.dialogue_of(transport, session, self.direction)
         if dialogue is None:
             title = TRANSPORTS.get(column.transport or "", "session")
             self._miss(f"the record lacks the negotiated {title} parameters")
@@ -590,7 +590,7 @@ class _CellOf:
             return None
         if column.protection and self.framing is None:
             self._miss(f"the framing of {'+'.join(column.protection)} is unknown")
-        return stations.demands(
+        return path_demands.of_dialogue(
             link,
             self.framing,
             dialogue,

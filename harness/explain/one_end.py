@@ -17,8 +17,8 @@ import msgspec
 
 from harness.analysis.interval import Interval
 from harness.analysis.limit import Limit
+from harness.analysis.path_demands import Demands
 from harness.analysis.reread import MEDIUM_NS
-from harness.analysis.stations import Demands
 from harness.explain.evidence import Evidence
 from harness.explain.verdict import NEAR
 from harness.explain.waterfall import MODEL

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.analysis import cpu_costs, disturbance, interval, stations, wire
+from harness.analysis import cpu_costs, disturbance, interval, path_demands, stations, wire
 from harness.analysis.cpu_costs import CpuCost, CpuCosts, Operation, WhichEnd
 from harness.analysis.interval import COVERED, Interval
 from harness.analysis.limit import Limit
@@ -259,7 +259,7 @@ def _direction(
         session = {name: str(value) for name, value in agreed.items()}
         depth = min(depth, wire.transport(transport).most_commands(session) or depth)
         framing = framings.of_column(network_path.column, network_path.proposals, link)
-        demands = stations.agreed_demands(link, framing, transport, session, direction, block_bytes)
+        demands = path_demands.of_session(link, framing, transport, session, direction, block_bytes)
         if demands is None or (network_path.column.protection and framing is None):
             raise _NoCost("what goes over the wire is unknown")
     elif not network_path.column.is_local:
@@ -313,7 +313,7 @@ def _work(
     network_path: NetworkPath,
     job: Job,
     direction: IoDirection,
-    demands: stations.Demands | None,
+    demands: path_demands.Demands | None,
     *,
     depth: int,
     is_emulated: bool,

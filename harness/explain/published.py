@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from harness.analysis import stations, theory
+from harness.analysis import path_demands, theory
 from harness.analysis.limit import Limit
 from harness.analysis.theory import IoDirection
 from harness.analysis.wire.iscsi import WINDOW_BYTES, IscsiDialogue
@@ -112,7 +112,7 @@ def _cell(
     added_ns = time_ns - block_bytes / base * 1e3
     framing_ns = None
     if column.protection and column.link in links:
-        asked = stations.demands(links[column.link], DEAREST, USUAL, direction, block_bytes)
+        asked = path_demands.of_dialogue(links[column.link], DEAREST, USUAL, direction, block_bytes)
         framing_ns = asked.framing_ns
     ratio, factor = row[place] / base, noise[column.link]
     limit, words = _limit(column, ratio, factor, time_ns, added_ns, framing_ns)

@@ -17,7 +17,7 @@ from random import Random
 import msgspec
 
 from harness.analysis.interval import Interval, exact
-from harness.analysis.stations import Demands
+from harness.analysis.path_demands import Demands
 from harness.explain.evidence import Baselines, Evidence
 
 MODEL = 0.02

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from harness.analysis import stations
+from harness.analysis import path_demands
 from harness.analysis.cpu_costs import CpuCost, CpuCosts, Operation, Per, WhichEnd
 from harness.analysis.theory import IoDirection
 from harness.explain import demand
@@ -111,7 +111,7 @@ def _costs_of(plan: Plan, column: Column, at: WhichEnd, of: CpuCosts, job: Job) 
         "rcv_byte": byte + ciphers[Per.BYTE, "decrypt"],
         # The kernel splits protected traffic. For the rest a CPU cost is per super-packet, which virtual
         # time, where each frame is sent by itself, has none of.
-        "packet_bytes": 0.0 if column.protection else stations.SUPER_PACKET_BYTES / 1000,
+        "packet_bytes": 0.0 if column.protection else path_demands.SUPER_PACKET_BYTES / 1000,
         "link_wake_up": share * shaped * ns(demand.EMULATED, Per.WAKE_UP),
         "link_delay": idle.ns / 2 if idle is not None and shaped else 0.0,
     }
@@ -126,7 +126,7 @@ def _acks_per_byte(
         return 0.0
     session = {name: str(value) for name, value in of.sessions.get(transport, {}).items()}
     shorter, longer = (
-        stations.agreed_demands(link, None, transport, session, direction, size)
+        path_demands.of_session(link, None, transport, session, direction, size)
         for size in (LONG_BYTES, 2 * LONG_BYTES)
     )
     if shorter is None or longer is None:

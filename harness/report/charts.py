@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from harness.analysis import disturbance
-from harness.analysis.stations import Demands
+from harness.analysis.path_demands import Demands
 from harness.analysis.theory import Wire
 from harness.explain import Explained
 from harness.explain.evidence import Evidence

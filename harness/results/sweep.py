@@ -14,7 +14,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from harness.analysis import disturbance, response, stations
+from harness.analysis import disturbance, path_demands, response
 from harness.analysis.response import Estimate, Point, Response
 from harness.analysis.schedule import Place, Schedule, throughput_bytes_s
 from harness.analysis.theory import IoDirection
@@ -45,7 +45,7 @@ class Surface:
 
     grid: Mapping[Place, dict[str, float]]
     fixed: Mapping[str, float] = field(default_factory=dict)
-    paths: Mapping[Place, stations.Demands] = field(default_factory=dict)
+    paths: Mapping[Place, path_demands.Demands] = field(default_factory=dict)
     forecast: dict[Place, Estimate] = field(default_factory=dict)
     right_rounds: int = 0
 
@@ -69,7 +69,7 @@ class Surface:
             column, link = place[0], plan.links[place[0].link]
             framing = framings.of_column(column, plan.proposals, link)
             block_bytes = round(self.point(place).block_bytes)
-            found[place] = stations.agreed_demands(
+            found[place] = path_demands.of_session(
                 link, framing, record.column.transport, record.session, direction, block_bytes
             )
         self.paths = {place: path for place, path in found.items() if path is not None}

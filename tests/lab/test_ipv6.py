@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis import stations, theory
+from harness.analysis import path_demands, theory
 from harness.analysis.wire import framings
 from harness.model import IPV4, IPV6, LINK_LOCAL, Status
 from harness.results.store import RunFolder
@@ -109,7 +109,7 @@ def test_virtual_time_agrees_with_theory_on_both_families(tmp_path: Path) -> Non
         link = plan.links[record.column.link]
         protection = record.column.protection
         framing = framings.of(protection, plan.proposals, plan.ipsec_mode, link.mtu_bytes, link.ip)
-        dialogue = stations.dialogue_of(record.column.transport or "", record.session, "read")
+        dialogue = path_demands.dialogue_of(record.column.transport or "", record.session, "read")
         assert dialogue is not None
         path_there = theory.Wire(link=link, framing=framing)
         predicted = theory.predict(path_there, dialogue, direction="read", block_bytes=4096, device_s=100e-6)

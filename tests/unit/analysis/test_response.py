@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from harness.analysis import response, stations
+from harness.analysis import path_demands, response
 from harness.analysis.queueing import mean_value_ns
 from harness.analysis.response import Point, Response
 from harness.model import ISCSI
@@ -95,7 +95,7 @@ def test_what_a_path_takes_is_known_and_what_else_does_is_fitted() -> None:
             axes,
             block_bytes,
             depth,
-            stations.agreed_demands(link, None, ISCSI, SESSION, "write", block_bytes),
+            path_demands.of_session(link, None, ISCSI, SESSION, "write", block_bytes),
         )
 
     def rate(at: Point) -> float:

@@ -13,10 +13,12 @@ import msgspec
 import pytest
 
 from bench import monotone
-from harness.analysis import stations
+from harness.analysis import path_demands, stations
+from harness.analysis.critical_path import PIECE_BYTES, Crossing, critical_path
 from harness.analysis.limit import Limit
+from harness.analysis.path_demands import Demands
 from harness.analysis.queueing import mean_value_ns
-from harness.analysis.stations import PIECE_BYTES, CellDemands, Crossing, Demands, critical_path
+from harness.analysis.stations import CellDemands
 from harness.model import End
 from harness.parse.profiles import load_link
 
@@ -191,7 +193,7 @@ def replaced(by: str) -> Demands:
 def test_losses_leave_a_window_and_what_ends_a_burst_waits_for_a_timeout() -> None:
     wired = load_link("wired")
     asked = {
-        loss: stations.agreed_demands(
+        loss: path_demands.of_session(
             msgspec.structs.replace(wired, loss_percent=loss), None, "iscsi", SESSION, "read", 262144
         )
         for loss in (0.0, 0.1, 1.0)

@@ -8,8 +8,8 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
-from harness.analysis import stations, theory
-from harness.analysis.stations import Demands
+from harness.analysis import path_demands, theory
+from harness.analysis.path_demands import Demands
 from harness.analysis.theory import IoDirection, Wire, segmented
 from harness.analysis.wire import framings
 from harness.analysis.wire.iscsi import IscsiDialogue, IscsiWire
@@ -186,7 +186,7 @@ def test_every_pdu_has_its_header_and_the_session_is_read_as_the_kernel_tells_it
 
 
 def path_of(link: LinkProfile, block_bytes: int, direction: IoDirection = "read", **changes: str) -> Demands:
-    return known(stations.agreed_demands(link, None, ISCSI, SESSION | changes, direction, block_bytes))
+    return known(path_demands.of_session(link, None, ISCSI, SESSION | changes, direction, block_bytes))
 
 
 def test_one_request_at_a_time_pays_for_round_trip_and_transfer_and_many_for_the_narrower() -> None:

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from harness.analysis.interval import Interval, exact, within
-from harness.analysis.stations import Sealed
+from harness.analysis.path_demands import Sealed
 from harness.explain import Explained, Limit, as_json, cipher, sentence, text, waterfall
 from harness.explain.evidence import Evidence, collect
 from harness.explain.verdict import Confidence, judge

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from harness import model
-from harness.analysis import interval, stations, theory
+from harness.analysis import interval, path_demands, theory
 from harness.analysis.interval import Interval, exact, within
 from harness.explain import Explained, Limit, as_json, explain, limits, sentence, text, waterfall
 from harness.explain.evidence import Baselines, Evidence, busiest_of, busy_of, collect, measured_link
@@ -56,9 +56,9 @@ def asked(
     framing: theory.Framing | None = None,
     window_bytes: int | None = None,
     **session: str,
-) -> stations.Demands:
-    agreed = known(stations.dialogue_of("iscsi", SESSION | session, direction))
-    return stations.demands(link, framing, agreed, direction, block_bytes, window_bytes=window_bytes)
+) -> path_demands.Demands:
+    agreed = known(path_demands.dialogue_of("iscsi", SESSION | session, direction))
+    return path_demands.of_dialogue(link, framing, agreed, direction, block_bytes, window_bytes=window_bytes)
 
 
 DIRECTIONS: tuple[theory.IoDirection, ...] = ("read", "write")
@@ -68,7 +68,7 @@ DIRECTIONS: tuple[theory.IoDirection, ...] = ("read", "write")
 def test_the_parts_of_a_path_add_up_to_theorys_time(esp: theory.Esp | None) -> None:
     for direction, block_bytes in itertools.product(DIRECTIONS, (4096, 65536, 262144)):
         found = asked(direction=direction, block_bytes=block_bytes, framing=esp)
-        agreed = known(stations.dialogue_of("iscsi", SESSION, direction))
+        agreed = known(path_demands.dialogue_of("iscsi", SESSION, direction))
         link = theory.Wire(link=WIRED, framing=esp)
         whole = theory.predict(link, agreed, direction=direction, block_bytes=block_bytes, device_s=1e-4)
         parts = found.link_ns + found.round_trip_ns + found.transport_ns + found.framing_ns
@@ -85,9 +85,9 @@ def test_each_r2t_costs_a_round_trip_of_iscsis_and_commands_side_by_side_one() -
     assert (few.r2ts, many.r2ts) == (1, 15)
     assert many.transport_ns - few.transport_ns == pytest.approx(14 * 100 * US, rel=0.05)
     assert many.round_trip_ns == few.round_trip_ns == pytest.approx(100 * US)
-    agreed = known(stations.dialogue_of("iscsi", SESSION, "read"))
-    whole = stations.demands(WIRED, None, agreed, "read", 262144)
-    split = stations.demands(WIRED, None, agreed, "read", 262144, command_bytes=127 * 1024)
+    agreed = known(path_demands.dialogue_of("iscsi", SESSION, "read"))
+    whole = path_demands.of_dialogue(WIRED, None, agreed, "read", 262144)
+    split = path_demands.of_dialogue(WIRED, None, agreed, "read", 262144, command_bytes=127 * 1024)
     assert split.round_trip_ns == whole.round_trip_ns
     assert split.transport_ns > whole.transport_ns and split.link_ns == pytest.approx(whole.link_ns, rel=2e-3)
 
@@ -113,10 +113,12 @@ def test_packets_are_those_that_interfaces_counted() -> None:
         ("nvme-tcp", "read", 10, 11, 189),
     ]
     for transport, direction, counted, while_others_wait, sealed_on_a_full_core in packets:
-        agreed = known(stations.dialogue_of(transport, SESSION | {"in_capsule_bytes": "16384"}, direction))
+        agreed = known(
+            path_demands.dialogue_of(transport, SESSION | {"in_capsule_bytes": "16384"}, direction)
+        )
         command_bytes = 124 << 10 if transport == "iscsi" else 1280 << 10
         found, sealed = (
-            stations.demands(WIRED, framing, agreed, direction, 262144, command_bytes=command_bytes)
+            path_demands.of_dialogue(WIRED, framing, agreed, direction, 262144, command_bytes=command_bytes)
             for framing in (None, GCM_ESP)
         )
         assert found.packets == pytest.approx(counted, abs=1), (transport, direction)

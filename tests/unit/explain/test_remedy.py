@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from harness.analysis import queueing, stations
+from harness.analysis.critical_path import Crossing
 from harness.analysis.interval import exact, within
 from harness.analysis.limit import Limit
-from harness.analysis.stations import Crossing, Demands
+from harness.analysis.path_demands import Demands
 from harness.analysis.wire.iscsi import WINDOW_BYTES
 from harness.explain import Explained, remedy, sentence, waterfall
 from harness.explain.evidence import Evidence

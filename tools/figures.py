@@ -549,7 +549,7 @@ def store(run: Path, to: Path, about: dict[str, Any], *, with_raw: bool, kept: s
     _save(to / "environment.json", environment)
     _save(to / "plan.json", json.loads((run / "plan.json").read_bytes()))
     for kind in ("cells", "probes"):
-        for file in (run / kind).glob(f"*{kept}*.json"):
+        for file in (run / kind).glob(f"*{kept}*.json" if kept else "*.json"):
             record = json.loads(file.read_bytes())
             wanted = [name for name in record.get("raw", ()) if with_raw and kind == "cells"]
             _save(to / kind / file.name, record)

@@ -100,7 +100,8 @@ def measure_in_virtual_time(results: Path, workload: str, *links: str) -> Measur
 @pytest.fixture(scope="module")
 def virtual(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     switches = (f"switched:{count}" for count in range(5))
-    return measure_in_virtual_time(tmp_path_factory.mktemp("virtual"), "rand-read-4k", *switches)
+    links = (*switches, "openflow:flows", "fast-ethernet")
+    return measure_in_virtual_time(tmp_path_factory.mktemp("virtual"), "rand-read-4k", *links)
 
 
 def latency_us(measured: Measured, link: str, workload: str = "rand-read-4k") -> float:
@@ -117,6 +118,14 @@ def test_each_switch_adds_the_same(virtual: Measured) -> None:
     assert growth == pytest.approx([mean(growth)] * 4, rel=0.01)
     # Twice 7 us of the switch's own; a command of 48 bytes and a full frame are sent once more.
     assert mean(growth) == pytest.approx(2 * 7 + (138 + 1538) * 8e-3, rel=0.01)
+
+
+@pytest.mark.custom_kernel
+def test_an_openflow_switch_sends_each_frame_at_the_links_rate(virtual: Measured) -> None:
+    """Open vSwitch removed the queues of its ports, so that it passed frames on at once."""
+    through, straight = (latency_us(virtual, link) for link in ("openflow-flows", "fast-ethernet"))
+    delay_us = 2 * load_link("fast-ethernet").delay_us
+    assert through - (straight - delay_us) == pytest.approx((138 + 1538) * 80e-3, rel=0.03)
 
 
 @pytest.mark.long

@@ -41,13 +41,13 @@ LENGTHS = (1.5, 3.0, 6.0)
 DEVIATIONS, FREE_DEVIATIONS = (0.03, 0.1, 0.3), (1.0, 3.0)
 """Of what is left, and of throughput itself where there are no asymptotes."""
 
-NOISES = (0.01, 0.02, 0.04, 0.08)
+NOISES = (0.02, 0.04, 0.08)
 
 SHORTEST_S = 1e-7
 """At first sight nothing takes less besides the path."""
 
 STEP = 1e-3
-UNSURE = 0.5
+UNSURE = 1.0
 """Standard deviation of each weight's logarithm before anything is known of it."""
 
 

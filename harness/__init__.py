@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from harness.version import __version__
+
 if TYPE_CHECKING:
     from harness.api import Results, UsageError, open_results
 
 __all__ = ["Results", "UsageError", "__version__", "open_results"]
-
-__version__ = "0.1.1"
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,7 @@
 set -eu
 harness=$(realpath "$(command -v "$1")")
 source=$(cd "$(dirname "$0")/.." && pwd)
-version=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' "$source/harness/__init__.py")
+version=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' "$source/harness/version.py")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"

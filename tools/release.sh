@@ -22,7 +22,7 @@ tried() { echo "$1: $(date -d "@$(($(date +%s) - began))" -u +%M:%S): $2"; }
 # What is committed, and nothing else.
 git clone --quiet --no-hardlinks "$tools/.." "$work/clone"
 clone=$work/clone
-version=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' "$clone/harness/__init__.py")
+version=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' "$clone/harness/version.py")
 SOURCE_DATE_EPOCH=$(git -C "$clone" log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 

@@ -11,10 +11,10 @@ fail() {
     exit 2
 }
 
-version=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' harness/__init__.py)
+version=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' harness/version.py)
 [ -z "$(git status --porcelain)" ] || fail "expected a clean tree, found changes: commit them, or set them aside (git status)"
 if git rev-parse --quiet --verify "refs/tags/v$version" >/dev/null; then
-    fail "expected a new version, but v$version is tagged: raise __version__ in harness/__init__.py"
+    fail "expected a new version, but v$version is tagged: raise __version__ in harness/version.py"
 fi
 grep -qx "version: $version" CITATION.cff || fail "expected version $version in CITATION.cff, found $(grep ^version: CITATION.cff)"
 head -n 1 debian/changelog | grep -qF "($version-" || fail "expected version $version in debian/changelog, found $(head -n 1 debian/changelog)"

@@ -14,12 +14,12 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
-from harness import __version__
 from harness.cli.help import Command, Group
 from harness.cli.streams import complain, hint, prepare_streams, say, silence, tell_error, tell_interruption
 from harness.hosts import signals
 from harness.model import unread
 from harness.model.errors import HarnessError, Interrupted, Unreadable
+from harness.version import __version__
 
 INTERRUPTED = 130
 """Exit status after an interruption, whatever its cause: the one that shells use for Ctrl-C."""

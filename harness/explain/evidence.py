@@ -21,6 +21,7 @@ from harness.analysis.wire import framings
 from harness.explain import cipher
 from harness.model import (
     DEFAULT_TRANSPORT,
+    FIO_SOURCE,
     TRANSPORTS,
     Column,
     Duplex,
@@ -48,7 +49,6 @@ from harness.results.columns import (
 )
 from harness.results.metrics import Metric
 from harness.results.probe_records import ProbeRecord
-from harness.results.store import FIO_SOURCE
 
 CALIBRATION = 2.0
 """The emulation adds half to twice as much to an I/O's round trip as to the calibration's (docs/lab.md)."""

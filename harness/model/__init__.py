@@ -211,6 +211,10 @@ HARNESS_SOURCE = "harness"
 """``Setting.source`` of what a run of the harness measured."""
 
 
+FIO_SOURCE = "fio"
+"""``Setting.source`` of measurements from plain fio outputs."""
+
+
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """Where and on what something was measured. Figures of different settings never share a column.
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from harness import __version__
 from harness.explain import Explained
 from harness.model import ChangeKind, ChangeStep, Column, DiskProfile, Forecast, Job, LinkProfile, Plan
 from harness.model.lines import counted
@@ -22,6 +21,7 @@ from harness.planning import axes
 from harness.planning.plan import new_run_id
 from harness.results import rules
 from harness.results.planned import default_file
+from harness.version import __version__
 
 
 def make_plans(plan: Plan, cells: Sequence[Explained]) -> list[Plan]:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from harness import __version__
 from harness.analysis.stats import FEWEST
 from harness.hosts import runner
 from harness.model import (
@@ -97,6 +96,7 @@ from harness.results.planned import default_file
 from harness.storage import transports
 from harness.testbeds import testbed
 from harness.testbeds.lab.kernels import ciphers, kernel
+from harness.version import __version__
 
 DEFAULT_LINKS = (LINK_LOCAL, "wired", "wifi")
 DEFAULT_VIRTUAL_SEED = 1

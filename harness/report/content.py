@@ -11,7 +11,6 @@ from typing import Self
 
 import msgspec
 
-from harness import __version__
 from harness.analysis.schedule import Place
 from harness.explain import (
     Explained,
@@ -38,6 +37,7 @@ from harness.table import Metric, Options, build
 from harness.table.comparison import Comparison, compare
 from harness.table.notes import machines
 from harness.table.options import Table, TableColumn
+from harness.version import __version__
 
 
 class Origin(enum.StrEnum):

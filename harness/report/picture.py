@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 
-from harness import __version__
 from harness.model.errors import RequirementError, UsageError, lacks_package
 from harness.model.escape import for_page, printable
 from harness.report import charts, content, curves, draw, sweeps
@@ -22,6 +21,7 @@ from harness.report.losses import WHISKERS, losses
 from harness.report.waterfalls import waterfalls
 from harness.table import Metric
 from harness.table.curves import doubts
+from harness.version import __version__
 
 _GAP = 24
 _HEAD = 26

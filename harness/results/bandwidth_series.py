@@ -20,7 +20,7 @@ from harness.model.errors import HarnessError
 from harness.parse import fiolog
 from harness.parse.files import read_bytes
 from harness.parse.fiolog import LogSample
-from harness.results import store
+from harness.results.raw_files import raw_file
 
 LOG = "bw.log"
 """Its name in the folder of a cell's raw outputs."""
@@ -156,8 +156,8 @@ def _state(samples: Sequence[LogSample]) -> SteadyState:
 
 def _of(record: Record, folders: Mapping[str, Path]) -> tuple[int, list[LogSample]] | None:
     """Interval in ms and samples; None without a valid log: then only the picture is missing."""
-    log = store.raw_file(record, folders, LOG)
-    job = store.raw_file(record, folders, "job.fio")
+    log = raw_file(record, folders, LOG)
+    job = raw_file(record, folders, "job.fio")
     if log is None or job is None:
         return None
     try:

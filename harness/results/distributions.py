@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 
 from harness.analysis import disturbance
-from harness.model import Record, histogram
+from harness.model import FIO_SOURCE, Record, histogram
 from harness.model.errors import UsageError
 from harness.model.histogram import Histogram
 from harness.parse import fio
 from harness.parse.files import read_bytes
 from harness.results import plain
-from harness.results.store import FIO_SOURCE, raw_file
+from harness.results.raw_files import raw_file
 
 _OUTPUTS = ("fio.json", "fio-client.txt")
 """The files with fio's output: for one host, and for several at once."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from harness.model import Plan, Record, unread
+from harness.model import FIO_SOURCE, Plan, Record, unread
 from harness.results import store
 from harness.results.machine import set_apart
 from harness.results.probe_records import ProbeRecord
@@ -71,7 +71,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             from harness.results import sweep
 
             found += [curve for plan in sweeps for curve in sweep.measured(plan, self.records)]
-        if any(record.setting.source == store.FIO_SOURCE for record in self.records):
+        if any(record.setting.source == FIO_SOURCE for record in self.records):
             from harness.results import plain
 
             found += plain.curves(self.records)

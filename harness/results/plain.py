@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from harness.analysis.schedule import Place, throughput_bytes_s
-from harness.model import Column, Io, Job, Record, Setting, Status, TestbedKind, Workload
+from harness.model import FIO_SOURCE, Column, Io, Job, Record, Setting, Status, TestbedKind, Workload
 from harness.model.errors import UsageError
 from harness.model.units import positive
 from harness.parse import fio
@@ -26,7 +26,6 @@ from harness.parse.fio import FioJob
 from harness.parse.jobfile import described
 from harness.results.axes import AXES, Curve
 from harness.results.plain_columns import Output
-from harness.results.store import FIO_SOURCE
 from harness.results.sweep import MeasuredCurve, Surface
 
 NEARLY = 0.02

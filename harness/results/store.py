@@ -15,7 +15,7 @@ import re
 import secrets
 import shlex
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +23,18 @@ from typing import Any, TypeVar
 import msgspec
 
 from harness.analysis import sanity
-from harness.model import SCHEMA_VERSION, Cell, Plan, Record, Status, probing, temporary, texts, unread
+from harness.model import (
+    FIO_SOURCE,
+    SCHEMA_VERSION,
+    Cell,
+    Plan,
+    Record,
+    Status,
+    probing,
+    temporary,
+    texts,
+    unread,
+)
 from harness.model.errors import Unreadable, UsageError
 from harness.model.escape import printable
 from harness.parse.embedded import quote
@@ -31,12 +42,10 @@ from harness.parse.files import kind_of, read_bytes, shown_path
 from harness.results import archive, upgrade
 from harness.results.machine import MACHINE
 from harness.results.probe_records import ProbeRecord
+from harness.results.raw_files import unreadable
 
 RESULTS = "results"
 """The folder of runs, unless another is named."""
-
-FIO_SOURCE = "fio"
-"""``Record.source`` of measurements from plain fio outputs."""
 
 _RUNS_FILES = ("plan.json", "environment.json", "reread.json", "events.jsonl", "console.log", "disk.log")
 _RUNS_FOLDERS = ("cells", "probes", "raw", "columns")
@@ -150,7 +159,7 @@ class RunFolder:
         try:
             return (path / "cells").is_dir() or os.path.lexists(path / "plan.json")
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
 
     @property
     def run_id(self) -> str:
@@ -173,7 +182,7 @@ class RunFolder:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
-            raise _unreadable(self.path, error) from error
+            raise unreadable(self.path, error) from error
         return True
 
     def save_plan(self, plan: Plan) -> None:
@@ -304,7 +313,7 @@ def _of_run(file: Path) -> Record:
     record = load_record(file, follow=False)
     if not record.warnings:  # so have almost all
         return record
-    from harness.results import bandwidth_series  # which imports this module
+    from harness.results import bandwidth_series  # here, because most records need none
 
     return bandwidth_series.judged_anew(record, file.parent.parent)
 
@@ -357,28 +366,6 @@ def _readable(files: Iterable[Path], asked: Set[Path], read: Callable[[Path], T]
             unread.note(Unreadable(error.message, hint=error.hint))
         else:
             yield found
-
-
-def raw_file(record: Record, folders: Mapping[str, Path], name: str) -> Path | None:
-    """The raw output of that name that a record of a run lists, if it is there.
-
-    ``folders`` are those of the runs, by run id. A name that leads out of the run's folder is ignored.
-    UsageError if it is not possible to look there.
-    """
-    folder = folders.get(record.run_id)
-    listed = next((raw for raw in record.raw if raw.rpartition("/")[2] == name and "\0" not in raw), None)
-    if folder is None or listed is None or record.setting.source == FIO_SOURCE:
-        return None
-    # Path.resolve raises RuntimeError for a loop of links, which is nothing there.
-    file = Path(os.path.realpath(folder / listed))
-    try:
-        # Not Path.is_file, which since Python 3.14 says of what it may not look at that it is no file.
-        is_there = file.is_relative_to(folder.resolve()) and stat.S_ISREG(file.stat().st_mode)
-    except OSError as error:
-        if isinstance(error, FileNotFoundError | NotADirectoryError) or error.errno == errno.ELOOP:
-            return None
-        raise _unreadable(file, error) from error
-    return file if is_there else None
 
 
 def open_results(paths: Sequence[Path | str], *, with_probes: bool = False) -> list[Record]:
@@ -471,7 +458,7 @@ def below(folder: Path) -> Iterator[tuple[str, list[str]]]:
     """
     count = 0
     for place, folders, files in os.walk(
-        folder, onerror=lambda error: unread.note(_unreadable(error.filename, error))
+        folder, onerror=lambda error: unread.note(unreadable(error.filename, error))
     ):
         folders[:] = sorted(name for name in folders if name[0] != "." and not _is_run(Path(place, name)))
         found = sorted(name for name in files if name[0] != ".")
@@ -497,7 +484,7 @@ def _require(path: Path) -> None:
     except FileNotFoundError as error:
         raise UsageError(f"{shown_path(path)} does not exist", hint="'harness run' makes results/") from error
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     except ValueError as error:  # a NUL in the name
         raise UsageError(
             f"expected a path, found '{shown_path(path)}'", hint="name a file or folder"
@@ -546,7 +533,7 @@ def _entries(folder: Path) -> list[Path]:
     try:
         entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
     except OSError as error:
-        raise _unreadable(folder, error) from error
+        raise unreadable(folder, error) from error
     return sorted(entries, key=lambda entry: entry.name)
 
 
@@ -619,13 +606,7 @@ def _remedy(file: Path) -> str:
 def _raise(error: OSError) -> None:
     if isinstance(error, FileNotFoundError):
         return  # it is about to be made, or has just been removed
-    raise _unreadable(error.filename, error) from error
-
-
-def _unreadable(path: Path | str, error: OSError) -> Unreadable:
-    return Unreadable(
-        f"{shown_path(path)} cannot be read: {error.strerror}", hint="check who owns it and its mode"
-    )
+    raise unreadable(error.filename, error) from error
 
 
 def _safe(key: str) -> str:

@@ -28,7 +28,7 @@ from harness.analysis.ratios import (
     repeats_needed,
 )
 from harness.analysis.schedule import throughput_bytes_s
-from harness.model import Column, Record
+from harness.model import FIO_SOURCE, Column, Record
 from harness.model.choices import Choice
 from harness.model.errors import UsageError
 from harness.model.escape import as_json, for_markdown, printable
@@ -37,7 +37,6 @@ from harness.model.units import as_part
 from harness.results.columns import ColumnKey, TableRow, by_column, in_order, rows_of
 from harness.results.measured import Measured
 from harness.results.metrics import Metric, in_direction, reader
-from harness.results.store import FIO_SOURCE
 from harness.table import notes
 from harness.table.options import TableFormat
 from harness.table.printed import PrintedComparedCell, PrintedComparison

@@ -12,7 +12,6 @@ from typing import Any, cast, get_args, get_type_hints
 
 import msgspec
 
-from harness import __version__
 from harness.analysis import disturbance
 from harness.analysis.response import Estimate
 from harness.analysis.schedule import Place
@@ -40,6 +39,7 @@ from harness.results.metrics import Metric, Of
 from harness.results.sweep import MeasuredCurve
 from harness.table import openmetrics
 from harness.table.text import in_csv
+from harness.version import __version__
 
 
 class ExportFormat(Choice):

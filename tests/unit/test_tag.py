@@ -11,7 +11,7 @@ import pytest
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "tag.sh"
 FILES = {
-    "harness/__init__.py": '__version__ = "2.1.0"\n',
+    "harness/version.py": '__version__ = "2.1.0"\n',
     "CITATION.cff": "version: 2.1.0\n",
     "debian/changelog": "storage-network-harness (2.1.0-1) unstable; urgency=medium\n",
     "CHANGELOG.md": "# Changelog\n\n## 2.1.0\n\n### Fixes\n\nOne.\n\n## 2.0.0\n\nOther.\n",

@@ -133,7 +133,7 @@ def _configuration(controller: str) -> list[str]:
     return [
         *("add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=system", "fail_mode=secure"),
         *("other_config:disable-in-band=true", "--", "add-port", BRIDGE, NEAR, "--", "add-port", BRIDGE, FAR),
-        # Without it the switch takes the ports' queues for its own, and removes netem (ovs-vswitchd.conf.db(5)).
+        # Otherwise the switch owns the ports' queues, and removes netem (ovs-vswitchd.conf.db(5)).
         *("--", "--id=@own", "create", "qos", "type=linux-noop"),
         *("--", "set", "port", NEAR, "qos=@own", "--", "set", "port", FAR, "qos=@own"),
         *("--", "set-controller", BRIDGE, f"tcp:{controller}:{PORT}"),

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from harness import __version__
 from harness.explain import corrections
 from harness.model import Backing, BackingKind, Column
+from harness.version import __version__
 from tests import flat
 from tests.unit.command import harness
 from tests.unit.results_folder import made_plan, write

@@ -17,10 +17,10 @@ from harness.explain import Explained, Limit, as_json, explain, limits, sentence
 from harness.explain.evidence import Baselines, Evidence, busiest_of, busy_of, collect, measured_link
 from harness.explain.limits import RULES
 from harness.explain.verdict import Confidence, judge
+from harness.model import FIO_SOURCE
 from harness.model.reread import Reread, Sign, Suspicion
 from harness.model.telemetry import ProcessorUse, Telemetry
 from harness.results.columns import ColumnKey
-from harness.results.store import FIO_SOURCE
 from tests import flat
 from tests.unit.results_folder import GCM, WIFI, WIRED, made_plan
 from tests.unit.table.test_table import record

@@ -16,19 +16,18 @@ import msgspec
 import pytest
 
 from harness import model
-from harness.model import BackingKind, Column, Machines, Plan, TestbedKind
+from harness.model import FIO_SOURCE, BackingKind, Column, Machines, Plan, TestbedKind
 from harness.model.errors import UsageError
 from harness.model.probing import Ping, Tcp
 from harness.parse.files import read_bytes
 from harness.planning.plan import make_plan
 from harness.planning.request import Kernels, RunRequest
 from harness.results import planned, rules
+from harness.results.raw_files import raw_file
 from harness.results.store import (
-    FIO_SOURCE,
     RunFolder,
     load_record,
     open_results,
-    raw_file,
     write_atomically,
     write_out,
 )

@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import __version__
 from harness.model import SCHEMA_VERSION, Job, LabKernel, Latency, Machines, Proof, Record, Status
 from harness.model.choices import TextFormat
 from harness.model.errors import RequirementError, UsageError
@@ -24,6 +23,7 @@ from harness.results.measured import Measured
 from harness.table import TableFormat, export, openmetrics
 from harness.table.comparison import CompareFormat
 from harness.table.export import COLUMNS, ExportFormat, encode, rows
+from harness.version import __version__
 from tests.unit.command import harness
 from tests.unit.explain.test_curves import records_of
 from tests.unit.planning.test_sweep import planned

@@ -1,0 +1,3 @@
+"""The version of the harness."""
+
+__version__ = "0.1.1"

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import structs
 
 from harness.explain.predicted import PrintedPrediction
-from harness.explain.printed import PrintedFigures, PrintedVerdicts
+from harness.explain.printed import PrintedVerdicts
 from harness.explain.published import Published
 from harness.explain.scored import Score
 from harness.explain.what_if import PrintedWhatIf
@@ -28,6 +28,7 @@ from harness.parse import fio
 from harness.parse.echo import EchoOutput
 from harness.parse.iperf import IperfOutput
 from harness.parse.listed import PrintedList
+from harness.questions import questions
 from harness.results.probe_records import ProbeRecord
 from harness.table.export import EXPORTED, ROW
 from harness.table.printed import PrintedComparison, PrintedTable, PrintedView
@@ -67,7 +68,6 @@ TYPES: Mapping[str, tuple[Any, str]] = {
     "predict-score": (Score, "What `harness predict --score --format json` prints"),
     "explain": (PrintedVerdicts, "What `harness explain --format json` prints"),
     "explain-reference": (Published, "What `harness explain --reference NAME --format json` prints"),
-    "explain-figures": (PrintedFigures, "What `harness explain --figures FILE --format json` prints"),
     "what-if": (PrintedWhatIf, "What `harness explain` and `predict` print with --what-if --format json"),
     "parse-fio": (_parsed_fio(), "What `harness parse fio` prints"),
     "parse-ping": (EchoOutput, "What `harness parse ping` and `harness parse hping3` print"),
@@ -81,6 +81,7 @@ TYPES: Mapping[str, tuple[Any, str]] = {
         ),
         "A line of what `harness export --format jsonl` prints",
     ),
+    **{name: made for question in questions() for name, made in question.schemas().items()},
 }
 """By name: the type of the whole document, and its title."""
 

@@ -75,7 +75,7 @@ def load(name: str) -> Table:
 
 def third_party() -> Table:
     """The verdicts on published figures whose authors named a cause."""
-    from bench import third_party as bench
+    from bench import figures as bench
 
     found = list(bench.rows())
     rows = [
@@ -85,9 +85,7 @@ def third_party() -> Table:
     ]
     columns = ["set", "figure", "verdict", "confidence", "score"]
     summary = [bench.summary(found)[0]]
-    return Table(
-        command="python bench/third_party.py", measured="", columns=columns, rows=rows, summary=summary
-    )
+    return Table(command="python bench/figures.py", measured="", columns=columns, rows=rows, summary=summary)
 
 
 def injections() -> Table:

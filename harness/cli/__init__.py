@@ -19,6 +19,7 @@ from harness.cli.streams import complain, hint, prepare_streams, say, silence, t
 from harness.hosts import signals
 from harness.model import unread
 from harness.model.errors import HarnessError, Interrupted, Unreadable
+from harness.questions import examples_of
 from harness.version import __version__
 
 INTERRUPTED = 130
@@ -88,7 +89,7 @@ def _add(name: str, place: str, heading: str) -> None:
         found = getattr(import_module(f"{__package__}.{module}"), member)
         if not isinstance(found, typer.Typer):
             alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-            examples = EXAMPLES.get(name)
+            examples = "\n".join((*filter(None, [EXAMPLES.get(name)]), *examples_of(name)))
             alone.command(name, epilog=examples and f"\b\nExamples:\n{examples}")(found)
             found = alone
         found.info.cls = Group
@@ -154,8 +155,7 @@ harness probe --profile switches --count 5000""",
 harness table results/RUN --format markdown""",
     "compare": "harness compare results/A results/B --fail-if-slower 5%",
     "explain": """harness explain results/RUN --summary
-harness explain --reference iscsi-ipsec
-harness explain --figures mine.toml""",
+harness explain --reference iscsi-ipsec""",
     "report": """harness report results/RUN -o report.html
 harness report results/ --watch            (during a run)""",
     "plot": """harness plot answer results/RUN -o answer.png

@@ -9,12 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from harness import explain, report
+from harness.cli import options
 from harness.cli.common import (
     AuthorOption,
     MetricOption,
@@ -31,8 +32,7 @@ from harness.cli.console import carry_out, measuring, print_plan
 from harness.cli.progress import left_s, process_started_s
 from harness.cli.results import write
 from harness.cli.streams import NARROW, tell
-from harness.explain import curves, knees, published, third_party, volumes, what_if
-from harness.explain.printed import PrintedFigures
+from harness.explain import curves, knees, published, volumes, what_if
 from harness.hosts.state import owner
 from harness.model import LINK_LOCAL, Plan, Record
 from harness.model.choices import TextFormat
@@ -40,10 +40,11 @@ from harness.model.errors import Interrupted, UsageError
 from harness.model.escape import as_json, printable
 from harness.model.lines import wrapped
 from harness.model.units import about, shown, unknown_name
-from harness.parse import references, reported
+from harness.parse import references
 from harness.parse.files import shown_path
 from harness.parse.profiles import load_link
 from harness.planning import forecasts
+from harness.questions import Answer, questions
 from harness.report import summary
 from harness.results import archive, planned, sweep
 from harness.results.measured import Measured
@@ -57,6 +58,10 @@ SHARE = 0.1
 """The most of a processor's time that pages may take away from a run that goes on."""
 
 
+SOURCES = tuple(source for question in questions() for source in question.explains)
+
+
+@options.adding({source.name: source.option for source in SOURCES})
 def explain_command(
     paths: ResultsPaths = None,
     format: Annotated[str, format_option(TextFormat)] = "text",
@@ -87,18 +92,15 @@ def explain_command(
     ] = None,
     if_faster: WhatIfOption = None,
     reference: ReferenceOption = None,
-    figures: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.toml", help="Figures that somebody else measured.", show_default=False),
-    ] = None,
-    ask: Annotated[bool, typer.Option("--ask", help="Enter one such figure, question by question.")] = False,
+    **sources: Any,
 ) -> None:
     """Show what limits each cell, where time goes, what would help.
 
-    It also says how certain that is. --reference, --figures and --ask explain other figures than results.
+    It also says how certain that is. Some options explain other figures than results.
     """
     shape = TextFormat(format)
-    instead = [("--reference", reference), ("--figures", figures), ("--ask", ask or None)]
+    asked = [(source, value) for source in SOURCES if (value := sources.get(source.name))]
+    instead = [("--reference", reference), *((f"--{source.name}", value) for source, value in asked)]
     others = [("--summary", summary), ("--try", is_tried), ("--cell", cells)]
     if if_faster is not None and (given := [name for name, value in (*others, *instead) if value]):
         raise UsageError(f"expected one of --what-if and {given[0]}, found both", hint="leave one out")
@@ -109,7 +111,8 @@ def explain_command(
         if reference is not None:
             sys.stdout.write(_concluded(reference, shape) + "\n")
         else:
-            _judge(_asked() if figures is None else reported.load(figures), shape)
+            ((source, value),) = asked
+            _answer(source.load()(value, _ask), shape)
         return
     files = paths or [Path(RESULTS)]
     if if_faster is not None:
@@ -235,33 +238,23 @@ def _change(found: what_if.PrintedWhatIf, shape: TextFormat) -> None:
     sys.stdout.write("\n".join(map(printable, said)) + "\n")
 
 
-def _judge(claim: Sequence[reported.Reported], shape: TextFormat) -> None:
-    """What limits figures of others."""
-    found = third_party.judge_all(claim)
+def _answer(found: Answer, shape: TextFormat) -> None:
     if shape is TextFormat.JSON:
-        sys.stdout.write(as_json(PrintedFigures(figures=found)) + "\n")
+        sys.stdout.write(as_json(found.document) + "\n")
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else NARROW
-    for line in third_party.lines(found):
+    for line in found.lines:
         # Commands stay whole, to be copied.
         cut = [printable(line)] if line.startswith(" ") else wrapped(printable(line), width, "    ")
         sys.stdout.write("\n".join(cut) + "\n")
 
 
-def _asked() -> tuple[reported.Reported, ...]:
-    """One figure, as answered at the terminal; what is wrong is asked again."""
+def _ask(question: str, wrong: str) -> str:
     if not sys.stdin.isatty():
-        raise UsageError("--ask asks, and there is no terminal", hint="write a file: --figures FILE.toml")
-    tell("what is not known stays empty")
-    found = {}
-    for key, question in reported.QUESTIONS.items():
-        while answer := typer.prompt(question, default="", show_default=False, err=True).strip():
-            try:
-                found[key] = reported.entry(key, answer)[1]
-                break
-            except UsageError as error:
-                tell(str(error))
-    return (reported.Reported(**found),)
+        raise UsageError("there is no terminal to ask at", hint="give the answers in a file")
+    if wrong:
+        tell(wrong)
+    return str(typer.prompt(question, default="", show_default=False, err=True)).strip()
 
 
 def _concluded(name: str, shape: TextFormat) -> str:

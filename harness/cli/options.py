@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -42,12 +42,30 @@ def taking(
         ]
         own = inspect.signature(command, eval_str=True)
         more = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
-        together = own.replace(parameters=[*declarations, *more])
-        command.__signature__ = together  # type: ignore[attr-defined]
-        command.__annotations__ = {each.name: each.annotation for each in together.parameters.values()}
-        return command
+        return _with_parameters(command, [*declarations, *more])
 
     return decorated
+
+
+def adding(more: Mapping[str, Any]) -> Callable[[Command], Command]:
+    """Make a command take further options behind its own, by name and annotation; it gets them as keywords,
+    None where they were not typed."""
+
+    def decorated(command: Command) -> Command:
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        kept = [each for each in own if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        kept += [inspect.Parameter(name, keyword, default=None, annotation=of) for name, of in more.items()]
+        return _with_parameters(command, kept)
+
+    return decorated
+
+
+def _with_parameters(command: Command, found: Sequence[inspect.Parameter]) -> Command:
+    """What typer reads of a command."""
+    command.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in found}
+    return command
 
 
 def given(typed: Mapping[str, object]) -> dict[str, Any]:

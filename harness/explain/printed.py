@@ -9,7 +9,6 @@ from harness.analysis.limit import Limit
 from harness.explain.forecasts import Tried
 from harness.explain.headroom import Headroom
 from harness.explain.remedy import Change
-from harness.explain.third_party import Judged
 from harness.explain.verdict import Confidence
 from harness.explain.volumes import VolumeOverPath
 from harness.model import Column, Setting
@@ -123,9 +122,3 @@ class PrintedVerdicts(TypedDict):
     corrections: list[str]
     tried: list[Tried]
     volumes: list[VolumeOverPath]
-
-
-class PrintedFigures(TypedDict):
-    """The answer on each figure of a file, in its order."""
-
-    figures: list[Judged]

@@ -36,7 +36,7 @@ NOT_ON_CI = frozenset({"tests/systems/test_other.py"})
 IN_A_RUN = ("runs", "probes", "testbeds", "protection", "network", "storage", "observe", "hosts")
 """Packages of which every run has some."""
 
-READERS = ("explain", "report", "table", "articles")
+READERS = ("explain", "report", "table", "articles", "questions")
 """Packages that read results. A run ends with a table and an answer, which the unit tests hold."""
 
 EVERYTHING = (

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.interval import Interval
-from harness.parse import quantities, reported
-from harness.parse.reported import Amount
+from harness.questions.figures import quantities, reported
+from harness.questions.figures.reported import Amount
 from tests.unit.parsing import known, listed, refused
 
 

@@ -1,7 +1,7 @@
 """How often `harness explain --figures` says of published figures what their authors found.
 
-    python bench/third_party.py            # the table; exits 1 if a verdict has changed, or a goal is missed
-    python bench/third_party.py --write    # fix the verdicts anew
+    python bench/figures.py            # the table; exits 1 if a verdict has changed, or a goal is missed
+    python bench/figures.py --write    # fix the verdicts anew
 
 `profiles/references/public/` has a file of figures for each set, made from what was reported alone. The
 verdicts were fixed in `verdicts.toml` before `explanations.toml`, with what the authors found, was written
@@ -19,11 +19,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from harness.explain import third_party
-from harness.explain.third_party import AnswerKind, Judged
 from harness.explain.verdict import Confidence
-from harness.parse import reported
 from harness.parse.profiles import data_folder
+from harness.questions.figures import answer, reported
+from harness.questions.figures.answer import AnswerKind, Judged
 
 FOLDER = data_folder() / "profiles" / "references" / "public"
 VERDICTS, EXPLANATIONS = "verdicts.toml", "explanations.toml"
@@ -43,7 +42,7 @@ def sets() -> Iterator[tuple[str, list[Judged]]]:
     """Each set by its name, with the verdict on each of its figures."""
     for file in sorted(FOLDER.glob("*.toml")):
         if file.name not in (VERDICTS, EXPLANATIONS):
-            yield file.stem, third_party.judge_all(reported.load(file))
+            yield file.stem, answer.judge_all(reported.load(file))
 
 
 def in_short(judged: Judged) -> str:
@@ -87,9 +86,7 @@ def rows() -> Iterator[tuple[str, Judged, str, str]]:
 
 def write() -> None:
     """Fix the verdicts."""
-    lines = [
-        "# The verdict on each figure, and its confidence: fixed by `python bench/third_party.py --write`."
-    ]
+    lines = ["# The verdict on each figure, and its confidence: fixed by `python bench/figures.py --write`."]
     for name, found in sets():
         lines += ["", f"[{name}]"]
         lines += [f"{json.dumps(e.title)} = {json.dumps([in_short(e), str(e.confidence)])}" for e in found]

@@ -12,19 +12,18 @@ from typing import Any
 import pytest
 import typer
 
-from bench import third_party as bench
+from bench import figures as bench
 from harness.cli import explained
-from harness.explain import third_party
-from harness.explain.third_party import AnswerKind, Judged
 from harness.explain.verdict import Confidence
-from harness.parse import reported
+from harness.questions.figures import answer, reported
+from harness.questions.figures.answer import AnswerKind, Judged
 from tests.unit.cli.test_cli import assert_refused
 from tests.unit.command import harness
 
 
 def judged(**keys: Any) -> Judged:
     claim = dict(reported.entry(key, value) for key, value in keys.items())
-    (found,) = third_party.judge_all([reported.Reported(**claim)])
+    (found,) = answer.judge_all([reported.Reported(**claim)])
     return found
 
 
@@ -120,7 +119,7 @@ def test_answers(claim: dict[str, Any], answer: str | None) -> None:
 
 def judged_rows(*rows: dict[str, Any]) -> list[Judged]:
     claims = [dict(reported.entry(key, value) for key, value in row.items()) for row in rows]
-    return third_party.judge_all([reported.Reported(**claim) for claim in claims])
+    return answer.judge_all([reported.Reported(**claim) for claim in claims])
 
 
 GBE = {"link": "gigabit", "transport": "iSCSI"}
@@ -201,7 +200,7 @@ def test_figures_of_one_file_are_compared() -> None:
     assert found.limited_by == "link" and found.shares["link"].mid == 1
     _, found = judged_rows(clear, tunnel | {"speed": "70 % of another"})
     assert found.unused == ("throughput: a part of another, of which there is no figure",)
-    assert "  not used: throughput: a part of another" in third_party.lines([found])[1]
+    assert "  not used: throughput: a part of another" in answer.lines([found])[1]
 
 
 def test_what_is_impossible_says_which_figure_and_by_how_much() -> None:

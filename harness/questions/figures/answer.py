@@ -21,7 +21,10 @@ import msgspec
 
 from harness.analysis.interval import Interval, exact
 from harness.analysis.limit import Limit
-from harness.explain.utilization import (
+from harness.explain.verdict import NEAR, Confidence
+from harness.model.units import format_duration, format_size
+from harness.questions.figures.reported import PARTS, READ, Amount, Reported, amount, has
+from harness.questions.figures.utilization import (
     CLOCK,
     COSTS,
     IPV6_MTU,
@@ -36,9 +39,6 @@ from harness.explain.utilization import (
     rate_text,
     with_words,
 )
-from harness.explain.verdict import NEAR, Confidence
-from harness.model.units import format_duration, format_size
-from harness.parse.reported import PARTS, READ, Amount, Reported, amount, has
 
 ALIKE, TOO_DEAR = 0.95, 0.1
 """With a protection this part of the clear figure is no difference; below the second one it is seldom a
@@ -85,6 +85,12 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
         by = " by" if self.answer is AnswerKind.LIMITED else ":"
         is_sure = self.answer in (AnswerKind.LIMITED, AnswerKind.MASKED)
         return f"{self.answer}{by} {self.reason}" + (f"; confidence {self.confidence}" if is_sure else "")
+
+
+class PrintedFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer on each figure of a file, in its order."""
+
+    figures: tuple[Judged, ...]
 
 
 class _Said(NamedTuple):

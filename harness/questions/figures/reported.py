@@ -20,9 +20,9 @@ import msgspec
 from harness.analysis.interval import Interval
 from harness.model.errors import UsageError
 from harness.model.units import parse_rate_bit_s, shown
-from harness.parse import quantities
 from harness.parse.files import TomlFile, read_text
-from harness.parse.quantities import CORE, LARGEST, THROUGHPUT, Unused
+from harness.questions.figures import quantities
+from harness.questions.figures.quantities import CORE, LARGEST, THROUGHPUT, Unused
 
 KIND = "figures"
 PARTS = "parts"

@@ -20,8 +20,8 @@ from harness.explain.verdict import NEAR
 from harness.model import TRANSPORTS, IpsecMode, LinkProfile
 from harness.model.protections import PROTECTIONS, UDP_HEADER_BYTES
 from harness.model.units import format_duration, format_rate, format_size
-from harness.parse.quantities import IOS, PACKETS
-from harness.parse.reported import Amount, Reported, has
+from harness.questions.figures.quantities import IOS, PACKETS
+from harness.questions.figures.reported import Amount, Reported, has
 
 SHARED = 0.5
 """The part of its rate that TCP gets at least of a medium that both directions share (802.11n to ax)."""

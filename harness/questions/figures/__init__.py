@@ -1,0 +1,1 @@
+"""What limits a figure that somebody else measured?"""

@@ -26,7 +26,7 @@ BY_HAND = {
     "docs/paths.md": ["iperf3 sending 10 Gbit/s", "UDP is sent at 1 Gbit/s"],  # what a probe sends
     # What bench/sweeps.py found in virtual time.
     "docs/scores.md": ["writes reach 33 to 36 MB/s"],
-    "docs/buying.md": ['throughput = "1.8 Gbit/s"', '"940 Mbit/s"'],  # how keys are written
+    "docs/third-party.md": ['throughput = "1.8 Gbit/s"', '"940 Mbit/s"'],  # how keys are written
     "docs/curves.md": ["up to 26 500 IOPS, 108 MB/s"],  # an example of a sentence
     "docs/results.md": ["moves more than 1 GB/s"],  # a threshold
     # What was tried in November 2026, and led to a decision.

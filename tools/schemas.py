@@ -81,7 +81,7 @@ TYPES: Mapping[str, tuple[Any, str]] = {
         ),
         "A line of what `harness export --format jsonl` prints",
     ),
-    **{name: made for question in questions() for name, made in question.schemas().items()},
+    **{name: made[:2] for question in questions() for name, made in question.schemas().items()},
 }
 """By name: the type of the whole document, and its title."""
 

@@ -44,7 +44,7 @@ from harness.parse import references
 from harness.parse.files import shown_path
 from harness.parse.profiles import load_link
 from harness.planning import forecasts
-from harness.questions import Answer, questions
+from harness.questions import Explanation, questions
 from harness.report import summary
 from harness.results import archive, planned, sweep
 from harness.results.measured import Measured
@@ -238,7 +238,7 @@ def _change(found: what_if.PrintedWhatIf, shape: TextFormat) -> None:
     sys.stdout.write("\n".join(map(printable, said)) + "\n")
 
 
-def _answer(found: Answer, shape: TextFormat) -> None:
+def _answer(found: Explanation, shape: TextFormat) -> None:
     if shape is TextFormat.JSON:
         sys.stdout.write(as_json(found.document) + "\n")
         return

@@ -1,4 +1,4 @@
-"""Files that a user writes, each given to the commands that read it: CPU cost files, figures of others, and
+"""Files that a user writes, each given to the commands that read it: CPU cost files, those of questions, and
 settings, with the environment variables that say where these are."""
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 
 from harness.parse.profiles import data_folder
+from harness.questions import Source, questions
 from tests.fuzz import commands
 from tests.fuzz.driver import Case, several
 from tests.fuzz.folders import a_run
@@ -28,10 +29,6 @@ OF_LISTS: tuple[tuple[str, ...], ...] = (
     ("cpu-cost", "own.toml", f"{data_folder()}/profiles/cpu-costs/lab-debian.toml"),
     ("cpu-cost", f"{data_folder()}/profiles/cpu-costs/lab-custom.toml", "own.toml"),
     (*VIRTUAL, "--cpu-costs", "own.toml"),
-)
-OF_FIGURES: tuple[tuple[str, ...], ...] = (
-    ("explain", "--figures", "own.toml"),
-    ("explain", "--figures", "own.toml", "--format", "json"),
 )
 
 RUN_PLAN = ("run", "--plan", "--seed", "1")
@@ -76,10 +73,11 @@ def cpu_costs() -> dict[str, Sample]:
     return dict(_given(files, OF_LISTS))
 
 
-@cache
-def figures() -> dict[str, Sample]:
-    files = sorted(data_folder().glob("profiles/references/public/*.toml"))
-    return dict(_given(files, OF_FIGURES))
+def explained(source: Source) -> Callable[[], dict[str, Sample]]:
+    """What else than results is explained."""
+    argv = ("explain", f"--{source.name}", "own.toml")
+    each = (argv, (*argv, "--format", "json"))
+    return cache(lambda: dict(_given(sorted(data_folder().glob(source.files)), each)))
 
 
 def _given(files: list[Path], each: tuple[tuple[str, ...], ...]) -> Iterator[tuple[str, Sample]]:
@@ -151,8 +149,13 @@ class Written:
             commands.require_good(done, may_start="--plan" in argv)
 
 
-EACH = (
+EACH: tuple[Written, ...] = (
     Written("costs", cpu_costs),
-    Written("figures", figures),
     Written("settings", settings, setting),
+    *(
+        Written(source.name, explained(source))
+        for question in questions()
+        for source in question.explains
+        if source.files
+    ),
 )

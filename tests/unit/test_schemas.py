@@ -18,13 +18,13 @@ from harness.cli.results import NOT_JUDGED
 from harness.model import SCHEMA_VERSION
 from harness.model.probing import View
 from harness.parse.listed import LISTS
+from harness.questions import questions
 from harness.results import upgrade
 from tests.unit.command import harness
 from tools import schemas
 
 FIGURES = Path(__file__).parents[2] / "docs" / "figures"
 DATA = FIGURES.parents[1] / "tests" / "data"
-PUBLIC = FIGURES.parents[1] / "profiles" / "references" / "public"
 STORED: dict[str, tuple[str, upgrade.FileKind]] = {
     "record": ("cells/*.json", "record"),
     "probe-record": ("probes/*.json", "probe"),
@@ -48,12 +48,12 @@ PRINTED = {
     "compare": "compare ladder protections",
     "explain": "explain make-run",
     "explain-reference": "explain --reference iscsi-ipsec",
-    "explain-figures": f"explain --figures {PUBLIC}/libreswan-252.toml",
     "predict": "predict --machine lab-debian",
     "predict-score": "predict --score",
     "what-if": "predict --machine lab-custom --what-if cipher=2x",
     **{f"list {kind}": f"list {kind}" for kind in LISTS},
     **{f"view {view}": f"table --view {view} {run}" for view, run in VIEWS.items()},
+    **{name: made.command for question in questions() for name, made in question.schemas().items()},
 }
 """Of each schema a command that prints it; of ``view`` and ``list`` one for each."""
 

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.model.errors import UsageError
-from harness.questions import Answer, Ask
+from harness.questions import Ask, Explanation
 from harness.questions.figures import answer, reported
 
 
-def of_file(file: Path, ask: Ask) -> Answer:
+def of_file(file: Path, ask: Ask) -> Explanation:
     """What limits the figures of a file."""
     del ask
     return _judged(reported.load(file))
 
 
-def asked(value: bool, ask: Ask) -> Answer:
+def asked(value: bool, ask: Ask) -> Explanation:
     """The same of one figure, as answered at the terminal; what is wrong is asked again."""
     del value
     found = {}
@@ -31,6 +31,6 @@ def asked(value: bool, ask: Ask) -> Answer:
     return _judged((reported.Reported(**found),))
 
 
-def _judged(claim: Sequence[reported.Reported]) -> Answer:
+def _judged(claim: Sequence[reported.Reported]) -> Explanation:
     found = answer.judge_all(claim)
-    return Answer(answer.lines(found), answer.PrintedFigures(figures=tuple(found)))
+    return Explanation(answer.lines(found), answer.PrintedFigures(figures=tuple(found)))

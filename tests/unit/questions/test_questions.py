@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import harness
-from harness.questions import Question, questions
+from harness.questions import Offer, questions
 
 ROOT = Path(harness.__file__).parent
 
@@ -19,7 +19,7 @@ def test_every_folder_is_a_question_with_a_readme() -> None:
 
 
 @pytest.mark.parametrize("question", questions(), ids=lambda question: question.name)
-def test_what_it_adds_is_there_and_nobody_else_names_it(question: Question) -> None:
+def test_what_it_adds_is_there_and_nobody_else_names_it(question: Offer) -> None:
     assert all(each.load() for each in question.explains) and all(question.schemas().values())
     own = ROOT / "questions" / question.name
     named = f"harness.questions.{question.name}"

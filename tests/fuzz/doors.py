@@ -13,7 +13,6 @@ from tests.fuzz.words import Words
 from tests.fuzz.written import EACH as WRITTEN
 from tests.fuzz.zips import Zips
 
-EACH: tuple[Door, ...] = (
-    *(Parsers(), Cuts(), Jobs(), Folders(), Sweeps(), Planted(), Zips(), Shares(), *WRITTEN, Words()),
-)
+EACH: list[Door] = [Parsers(), Cuts(), Jobs(), Folders(), Sweeps(), Planted(), Zips(), Shares()]
+EACH += [*WRITTEN, Words()]
 DOORS = {door.name: door for door in EACH}

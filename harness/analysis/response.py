@@ -3,10 +3,10 @@
 Two parts are fitted, both to the logarithm. First the two asymptotes of a closed queueing network (Lazowska
 and others, Quantitative System Performance, 1984, chapter 5): with ``N`` I/Os in flight no more than
 ``N / latency`` come through, and no more than ``1 / occupancy`` of the busiest part; between them a smooth
-bend. What the path takes of both is known (``stations``); what else does is fitted. Then what is left of each
-point, as a Gaussian process over the logarithms of the axes (Rasmussen and Williams, Gaussian Processes for
-Machine Learning, 2006, chapter 2). It also says how sure a point is that was not measured, by its distance
-from the others and by what they tell of the asymptotes.
+bend. What the path takes of both is known (``path_demands``); what else does is fitted. Then what is left of
+each point, as a Gaussian process over the logarithms of the axes (Rasmussen and Williams, Gaussian Processes
+for Machine Learning, 2006, chapter 2). It also says how sure a point is that was not measured, by its
+distance from the others and by what they tell of the asymptotes.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from harness.cli.streams import complain, hint, prepare_streams, say, silence, t
 from harness.hosts import signals
 from harness.model import unread
 from harness.model.errors import HarnessError, Interrupted, Unreadable
-from harness.questions import examples_of
 from harness.version import __version__
 
 INTERRUPTED = 130
@@ -88,6 +87,8 @@ def _add(name: str, place: str, heading: str) -> None:
     def load() -> object:
         found = getattr(import_module(f"{__package__}.{module}"), member)
         if not isinstance(found, typer.Typer):
+            from harness.questions import examples_of  # here, because the overview needs none
+
             alone = typer.Typer(add_completion=False, rich_markup_mode=None)
             examples = "\n".join((*filter(None, [EXAMPLES.get(name)]), *examples_of(name)))
             alone.command(name, epilog=examples and f"\b\nExamples:\n{examples}")(found)

@@ -160,4 +160,4 @@ def test_the_overview_imports_no_command() -> None:
     argv = [sys.executable, "-X", "importtime", "-m", "harness", "--help"]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert "Measure each workload" in done.stdout
-    assert set(re.findall(r"\| +harness\.(\w+)", done.stderr)) == {"cli", "hosts", "model"}
+    assert set(re.findall(r"\| +harness\.(\w+)", done.stderr)) == {"cli", "hosts", "model", "version"}

@@ -16,7 +16,7 @@ from harness.model import SCHEMA_VERSION
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "profiles", "ipsec", "releases", "bench")
 TEXTS = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")]
-TEXTS += sorted(ROOT.glob("harness/*/README.md"))
+TEXTS += sorted({*ROOT.glob("harness/*/README.md"), *ROOT.glob("harness/questions/*/README.md")})
 TEXTS += [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.md"))]
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 

@@ -37,6 +37,7 @@ from bench.in_turns import HARNESS
 from harness.analysis import disturbance, stats
 from harness.analysis.cpu_costs import CpuCosts, WhichEnd
 from harness.analysis.interval import Interval
+from harness.analysis.limit import Limit
 from harness.analysis.schedule import throughput_bytes_s
 from harness.explain import demand, scored
 from harness.explain.evidence import collect, measured_link
@@ -434,7 +435,7 @@ BY_SERIES = (
 def by_series(name: str, cells: Sequence[Cell]) -> list[str]:
     """A row of the score by series."""
     of = {each.limits: each for each in kinds([cell for cell in cells if cell.is_quiet])}
-    core, every = of.get("core"), of["all"]
+    core, every = of.get(Limit.CPU), of["all"]
     return [
         name,
         str(len(cells)),

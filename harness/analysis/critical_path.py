@@ -54,8 +54,9 @@ class Bursts(msgspec.Struct, frozen=True, kw_only=True):
     """The bursts of one I/O in the order in which they are sent (``legs``), and what of their path counts.
 
     ``busy_ns`` is how long the busier direction of the link is occupied, or the medium if both share it;
-    ``ways`` has each direction. ``window_bytes`` is TCP's; None: it never limits. ``least_link_ns`` is what
-    the shortest packet of each round takes, which no core works meanwhile.
+    ``ways`` has each direction. ``r2ts`` is how often the target asks for data. ``window_bytes`` is TCP's;
+    None: it never limits. ``least_link_ns`` is what the shortest packet of each round takes, which no core
+    works meanwhile.
     """
 
     legs: tuple[Crossing, ...] = ()
@@ -63,13 +64,14 @@ class Bursts(msgspec.Struct, frozen=True, kw_only=True):
     least_link_ns: float = 0.0
     window_bytes: int | None
     busy_ns: float
+    r2ts: int
     ways: dict[str, float] = {}
     is_shared: bool = False
 
     @property
-    def rounds(self) -> int:
-        """How often bursts wait for those of the other end; the first do not wait."""
-        return 1 + max((leg.round for leg in self.legs), default=1)
+    def round_trips(self) -> int:
+        """How often one I/O goes there and back."""
+        return self.r2ts + 1
 
 
 class CriticalPath(NamedTuple):
@@ -227,7 +229,7 @@ def _sums(
 ) -> Iterator[CriticalPath]:
     """What one station works in all, with the least that it waits for others: each round of bursts crosses
     the link once."""
-    rounds = path.rounds
+    rounds = 2 * path.round_trips
     waits = CriticalPath(
         rounds * (path.one_way_ns + idle_ns) + path.least_link_ns,
         link_ns=path.least_link_ns,

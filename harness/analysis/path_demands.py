@@ -55,7 +55,6 @@ class Demands(Bursts, frozen=True, kw_only=True):
     transport_ns: float
     framing_ns: float
     window_each_ns: float
-    r2ts: int
     mss_bytes: int
     packets: int = 0
     full_packets: int = 0
@@ -69,11 +68,6 @@ class Demands(Bursts, frozen=True, kw_only=True):
         """What waiting for lost packets adds to the time between two completions: one connection waits for
         all of them, and the more is in flight, the more seldom for a probe."""
         return self.lost_ns if depth == 1 else self.lost_again_ns + self.lost_probes_ns / depth
-
-    @property
-    def round_trips(self) -> int:
-        """How often one I/O goes there and back."""
-        return self.r2ts + 1
 
     @property
     def alone_ns(self) -> float:

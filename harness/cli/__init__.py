@@ -85,12 +85,12 @@ def _add(name: str, place: str, heading: str) -> None:
         name, cls=LazyCommand, help=GROUPS.get(name) or _docstrings(module)[member], rich_help_panel=heading
     )
     def load() -> object:
-        found = getattr(import_module(f"{__package__}.{module}"), member)
+        here = import_module(f"{__package__}.{module}")
+        found = getattr(here, member)
         if not isinstance(found, typer.Typer):
-            from harness.questions import examples_of  # here, because the overview needs none
-
             alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-            examples = "\n".join((*filter(None, [EXAMPLES.get(name)]), *examples_of(name)))
+            more = getattr(here, "EXAMPLES", {}).get(name, ())
+            examples = "\n".join((*filter(None, [EXAMPLES.get(name)]), *more))
             alone.command(name, epilog=examples and f"\b\nExamples:\n{examples}")(found)
             found = alone
         found.info.cls = Group

@@ -59,6 +59,8 @@ SHARE = 0.1
 
 
 SOURCES = tuple(source for question in questions() for source in question.explains)
+EXAMPLES = {"explain": [source.example for source in SOURCES if source.example]}
+"""Below those that commands have anyway."""
 
 
 @options.adding({source.name: source.option for source in SOURCES})
@@ -96,7 +98,8 @@ def explain_command(
 ) -> None:
     """Show what limits each cell, where time goes, what would help.
 
-    It also says how certain that is. Some options explain other figures than results.
+    It also says how certain that is. --reference and the options below it explain other figures than
+    results.
     """
     shape = TextFormat(format)
     asked = [(source, value) for source in SOURCES if (value := sources.get(source.name))]
@@ -112,7 +115,7 @@ def explain_command(
             sys.stdout.write(_concluded(reference, shape) + "\n")
         else:
             ((source, value),) = asked
-            _answer(source.load()(value, _ask), shape)
+            _answer(source.load()(value, _ask if sys.stdin.isatty() else None), shape)
         return
     files = paths or [Path(RESULTS)]
     if if_faster is not None:
@@ -249,11 +252,9 @@ def _answer(found: Explanation, shape: TextFormat) -> None:
         sys.stdout.write("\n".join(cut) + "\n")
 
 
-def _ask(question: str, wrong: str) -> str:
-    if not sys.stdin.isatty():
-        raise UsageError("there is no terminal to ask at", hint="give the answers in a file")
-    if wrong:
-        tell(wrong)
+def _ask(question: str, word: str) -> str:
+    if word:
+        tell(word)
     return str(typer.prompt(question, default="", show_default=False, err=True)).strip()
 
 

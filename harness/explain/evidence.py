@@ -15,7 +15,7 @@ import msgspec
 
 from harness.analysis import disturbance, interval, path_demands, stats, wire
 from harness.analysis.interval import Interval, exact
-from harness.analysis.path_demands import Demands
+from harness.analysis.path_demands import LEAST_TIMEOUT_NS, Demands
 from harness.analysis.theory import IoDirection, Wire
 from harness.analysis.wire import framings
 from harness.explain import cipher
@@ -55,10 +55,6 @@ CALIBRATION = 2.0
 
 LARGEST_BLOCK_BYTES = 16 << 20
 """Of larger blocks no packets are computed: there are millions, or as many as a damaged record says."""
-
-LEAST_TIMEOUT_NS = 200e6
-"""Linux's TCP waits so long at least before it sends again what nobody acknowledged (TCP_RTO_MIN,
-include/net/tcp.h; RFC 6298 says a second)."""
 
 CACHED = 2.0
 """Repeats in the lab lie up to 12 % from their median (README)."""
@@ -194,10 +190,11 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def bound_mb_s(self) -> float | None:
         """The most that the path lets through at this depth, whatever processors and disks do."""
-        if self.path is None or not self.depth or not self.block_bytes:
-            return None
-        least_ns = self.path.least_ns(self.depth)
-        return self.block_bytes / least_ns * 1e3 if least_ns else None
+        return self.rate(self.path.least_ns(self.depth)) if self.path is not None and self.depth else None
+
+    def rate(self, time_ns: float | None) -> float | None:
+        """MB/s, if an I/O takes this long."""
+        return self.block_bytes / time_ns * 1e3 if time_ns and self.block_bytes is not None else None
 
     @property
     def one_at_a_time_mb_s(self) -> float | None:

@@ -88,9 +88,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 
     def rate(self, time_ns: float | None) -> float | None:
         """MB/s, if an I/O takes this long."""
-        if not time_ns or self.evidence.block_bytes is None:
-            return None
-        return self.evidence.block_bytes / time_ns * 1e3
+        return self.evidence.rate(time_ns)
 
 
 def short(name: str, cells: Sequence[Explained]) -> str:

@@ -14,8 +14,8 @@ import msgspec
 
 from harness.model.offered import offered
 
-Ask = Callable[[str, str], str]
-"""Asks at the terminal, after a word on what was wrong with the answer before ("" for none)."""
+Ask = Callable[[str, str], str] | None
+"""Asks a question at the terminal, after another word if that is not empty. None without a terminal."""
 
 
 class Explanation(NamedTuple):
@@ -29,14 +29,16 @@ class Explanation(NamedTuple):
 class Source(msgspec.Struct, frozen=True, kw_only=True):
     """Something else than results that ``harness explain`` explains: an option of its own.
 
-    ``option`` is the annotation of its parameter. ``load`` imports what explains the typed value, with
-    ``Ask``. ``files`` are shipped ones that it reads, a pattern below the folder of data.
+    ``option`` is the annotation of its parameter, ``example`` a line below the help. ``load`` imports what
+    explains the typed value, with ``Ask``. ``files`` are shipped ones that it reads, a pattern below the
+    folder of data.
     """
 
     name: str
     option: Any
     load: Callable[[], Callable[[Any, Ask], Explanation]]
     files: str = ""
+    example: str = ""
 
 
 class PrintedType(NamedTuple):
@@ -48,12 +50,10 @@ class PrintedType(NamedTuple):
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a question adds. ``examples`` are lines below the help of commands, by these; ``schemas`` loads
-    what it prints as JSON, by name."""
+    """What a question adds; ``schemas`` loads what it prints as JSON, by name."""
 
     name: str
     explains: tuple[Source, ...] = ()
-    examples: Mapping[str, tuple[str, ...]] = {}
     schemas: Callable[[], Mapping[str, PrintedType]] = dict
 
 
@@ -61,8 +61,3 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 def questions() -> tuple[Offer, ...]:
     """What all of them offer, in the order of their names."""
     return tuple(offered(__name__, within="offer"))
-
-
-def examples_of(command: str) -> list[str]:
-    """Lines below its help."""
-    return [line for question in questions() for line in question.examples.get(command, ())]

@@ -323,8 +323,8 @@ class _Dot(msgspec.Struct, frozen=True):
     def allowed(self, ns_of: Callable[[Demands], float]) -> float | None:
         """Bytes per second, if an I/O takes at least what ``ns_of`` the path says; None for no time."""
         path = self.evidence.path
-        ns = ns_of(path) if path is not None else 0.0
-        return (self.evidence.block_bytes or 0) / ns * 1e9 if ns else None
+        mb_s = None if path is None else self.evidence.rate(ns_of(path))
+        return None if mb_s is None else 1e6 * mb_s
 
     @property
     def most(self) -> float | None:

@@ -171,9 +171,9 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     def most_mb_s(self) -> float | None:
         """What the link carries in the frames of this column's protection."""
         for cell in self.cells:
-            path, block_bytes = cell.evidence.path, cell.evidence.block_bytes
-            if cell.evidence.column.protection and path is not None and path.busy_ns and block_bytes:
-                return block_bytes / path.busy_ns * 1e3
+            path = cell.evidence.path
+            if cell.evidence.column.protection and path is not None and (most := cell.rate(path.busy_ns)):
+                return most
         return self.goodput_mb_s
 
     @property

@@ -19,15 +19,17 @@ def of_file(file: Path, ask: Ask) -> Explanation:
 def asked(value: bool, ask: Ask) -> Explanation:
     """The same of one figure, as answered at the terminal; what is wrong is asked again."""
     del value
-    found = {}
+    if ask is None:
+        raise UsageError("--ask asks, and there is no terminal", hint="write a file: --figures FILE.toml")
+    found, word = {}, "what is not known stays empty"
     for key, question in reported.QUESTIONS.items():
-        wrong = ""
-        while said := ask(question, wrong):
+        while said := ask(question, word):
             try:
                 found[key] = reported.entry(key, said)[1]
                 break
             except UsageError as error:
-                wrong = str(error)
+                word = str(error)
+        word = ""
     return _judged((reported.Reported(**found),))
 
 

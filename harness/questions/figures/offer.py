@@ -40,10 +40,15 @@ OFFERED = (
     Offer(
         name="figures",
         explains=(
-            Source(name="figures", option=Annotated[Path | None, _FILE], load=_of_file, files=_FILES),
+            Source(
+                name="figures",
+                option=Annotated[Path | None, _FILE],
+                load=_of_file,
+                files=_FILES,
+                example="harness explain --figures mine.toml",
+            ),
             Source(name="ask", option=Annotated[bool, _ASK], load=_asked),
         ),
-        examples={"explain": ("harness explain --figures mine.toml",)},
         schemas=_schemas,
     ),
 )

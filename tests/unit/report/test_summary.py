@@ -118,7 +118,8 @@ def test_several_transports_and_protections_are_named_in_their_rows() -> None:
     assert lines[0].startswith("Lab, custom kernel: iSCSI and NVMe/TCP over emulated links, disk in memory")
     names = [re.split(r" {2,}(?!\+)", line)[0] for line in lines[5:9]]
     assert names == ["wired 1 Gbit/s iSCSI", "  + IPsec", "  + WireGuard", "  + MACsec"]
-    assert "unknown" not in joined(stored("hops-virtual"))
+    hops = joined(stored("hops-virtual"))
+    assert "Limited by the link's rate at 4K." in hops and "unknown" not in hops
     assert "  + not encrypted null-sha256" in "\n".join(stored("ladder"))
     assert re.fullmatch(r"  \+ IPsec +102 +unclear +23.7 +unclear +5790 +0.17", lines[6])
     words = joined(lines)

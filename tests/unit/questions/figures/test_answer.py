@@ -253,7 +253,8 @@ def test_what_is_asked_and_answered_wrongly_is_asked_again(
     explained.explain_command(ask=True)
     printed = capsys.readouterr()
     assert printed.out.startswith("limited by processor: packets and cipher of wg (busiest core 100% busy")
-    assert "MB/s, MiB/s" in printed.err
+    told = printed.err.splitlines()
+    assert told[0] == "what is not known stays empty" and len(told) == 2 and "MB/s, MiB/s" in told[1]
 
 
 def test_what_is_no_file_of_figures_is_refused_in_a_sentence(tmp_path: Path) -> None:
@@ -261,6 +262,7 @@ def test_what_is_no_file_of_figures_is_refused_in_a_sentence(tmp_path: Path) -> 
         (tmp_path / name).write_bytes(data)
         assert_refused(harness("explain", "--figures", name, cwd=tmp_path), name)
     assert_refused(harness("explain", "--figures", ".", cwd=tmp_path), "a folder")
+    assert_refused(harness("explain", "--ask", cwd=tmp_path), "there is no terminal", "--figures FILE.toml")
     assert_refused(harness("explain", "--figures", "missing", cwd=tmp_path), "nothing there")
     assert_refused(harness("explain", "--figures", "typo", "--ask", cwd=tmp_path), "--figures and --ask")
     assert_refused(harness("explain", "x", "--figures", "typo", cwd=tmp_path), "results or --figures")

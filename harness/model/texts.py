@@ -117,8 +117,8 @@ MachineAddress = Annotated[
 HopAddress = Annotated[
     str,
     Meta(
-        title="local, ssh://[USER@]HOST[:PORT] or snmp://HOST[:PORT][/INTERFACE,...]",
-        pattern=rf"^(?:local|{_SSH}|snmp://{_HOST}(?:/[ -~]{{0,4096}})?)\Z",
+        title="local, ssh://[USER@]HOST[:PORT] or SCHEME://HOST[:PORT][/INTERFACE,...]",
+        pattern=rf"^(?:local|{_SSH}|(?!ssh:)[a-z]{{2,16}}://{_HOST}(?:/[ -~]{{0,4096}})?)\Z",
     ),
 ]
 
@@ -129,7 +129,7 @@ TargetName = Annotated[
         pattern=r"^(?:(?!-)[^\s\x00-\x20\x7f-\xa0]{1,4096})?\Z",
     ),
 ]
-"""An IQN, an NQN, or an export of NBD; "" for NBD's default one."""
+"""An IQN, an NQN, or the name of an export; "" for a server's default one."""
 
 UserName = Annotated[str, Meta(title="a user's name", pattern=rf"^(?:{_NO_OPTION}{_VISIBLE}{{0,254}})?\Z")]
 """Of CHAP: a line of iscsid.conf(5)."""

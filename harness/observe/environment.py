@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from harness.hosts import Host, ReadableHost, of_each
 from harness.model.errors import HopLost
 from harness.observe.counters import USER_MODE
-from harness.observe.hops import Hop
-from harness.observe.snmp import SnmpHop
+from harness.observe.hops import AskedHop, Hop
 
 TOOLS: dict[str, list[str]] = {
     "fio": ["fio", "--version"],
@@ -34,7 +33,7 @@ FILES: dict[str, str] = {
 
 def describe(
     hosts: Iterable[Host],
-    hops: Iterable[Hop | SnmpHop] = (),
+    hops: Iterable[Hop | AskedHop] = (),
     *,
     tools: Mapping[str, str] | None = None,
     more: Mapping[str, Sequence[str]] = {},
@@ -58,11 +57,10 @@ def describe(
     }
 
 
-def describe_hop(hop: Hop | SnmpHop) -> dict[str, object]:
+def describe_hop(hop: Hop | AskedHop) -> dict[str, object]:
     """Where a hop is, its kernel, processor and memory; or why that is unknown."""
-    if isinstance(hop, SnmpHop):
-        reported = {"system": hop.system, "refresh_s": round(hop.refresh_s, 2), "speeds_mbit_s": hop.speeds}
-        return {"address": hop.address, **reported}
+    if not isinstance(hop, Hop):
+        return {"address": hop.address, **hop.facts}
     try:
         return {"address": hop.address, **describe_kernel(hop)}
     except HopLost as lost:

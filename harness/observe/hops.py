@@ -1,5 +1,5 @@
-"""Machines between the ends, routers and switches with a shell: reached over ssh, and only read. ``snmp`` has
-those that answer SNMP.
+"""Machines between the ends, routers and switches with a shell: reached over ssh, and only read. A package
+beside this module has those that answer another protocol (``HopScheme``).
 
 A hop needs sh, cat and Linux's /proc, which the smallest router has, and no root. The harness sends only
 commands there, one after the other, to one shell, which ends with the connection. A hop that is lost costs
@@ -9,25 +9,26 @@ only its own counters.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import secrets
 import select
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from harness.hosts import ReadableHost, runner
 from harness.hosts.remote import HELLO_DEADLINE_S, SSH_FAILURES, explain, reaching
 from harness.hosts.runner import Completed
 from harness.model.errors import HopLost, RequirementError
 from harness.model.escape import printable
-from harness.observe import snmp
-from harness.observe.counters import NET_DEV, STAT
-from harness.observe.snmp import SnmpHop
-from harness.parse.hosts import HostAddress, SnmpAddress
+from harness.model.offered import offered
+from harness.observe.counters import NET_DEV, STAT, InterfaceReader
+from harness.parse.hosts import HostAddress, parse_address
 
 ANSWER_S = 10.0
 """How long a hop may take to answer. One that forwards at its limit answers late, but it answers."""
@@ -116,13 +117,52 @@ class Hop(ReadableHost):
         return HopLost(f"the {self.name} ({self.address}) was lost: {self.lost}")
 
 
-def reached(
-    address: HostAddress | SnmpAddress, *, name: str, log: Path
-) -> AbstractContextManager[Hop | SnmpHop]:
-    """A hop while the context lasts, over ssh or SNMP as its address says; as ``connect``."""
-    if isinstance(address, SnmpAddress):
-        return snmp.connect(address, name=name)
-    return connect(address, name=name, log=log)
+class AskedHop(InterfaceReader, Protocol):
+    """A hop without a shell: ``facts`` are for the record, ``summary`` for people."""
+
+    address: str
+    lost: str | None
+
+    @property
+    def facts(self) -> Mapping[str, object]: ...
+
+    @property
+    def summary(self) -> str: ...
+
+
+class HopScheme(NamedTuple):
+    """A protocol that hops answer, by the scheme of their addresses: ``check`` raises UsageError for a wrong
+    one, ``connect`` takes an address and a name, and does what ``connect`` below does."""
+
+    scheme: str
+    check: Callable[[str], None]
+    connect: Callable[[str, str], AbstractContextManager[AskedHop]]
+
+
+@functools.cache
+def schemes() -> dict[str, HopScheme]:
+    return {each.scheme: each for each in offered(__package__, within="")}
+
+
+def _scheme_of(text: str) -> HopScheme | None:
+    return schemes().get(text.partition(":")[0])
+
+
+def check(text: str) -> None:
+    """UsageError for what is no address of a hop."""
+    scheme = _scheme_of(text)
+    if scheme is None:
+        parse_address(text, "hop")
+    else:
+        scheme.check(text)
+
+
+def reached(text: str, *, name: str, log: Path) -> AbstractContextManager[Hop | AskedHop]:
+    """A hop while the context lasts, over ssh or as the scheme of its address says; as ``connect``."""
+    scheme = _scheme_of(text)
+    if scheme is None:
+        return connect(parse_address(text, "hop"), name=name, log=log)
+    return scheme.connect(text, name)
 
 
 @contextlib.contextmanager

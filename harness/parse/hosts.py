@@ -80,39 +80,6 @@ def parse_portal(text: str) -> PortalAddress:
     )
 
 
-class SnmpAddress(msgspec.Struct, frozen=True):
-    """Where a hop answers SNMP: ``text`` as typed, ``agent`` as snmpcmd(1) has it. ``interfaces`` are names
-    (ifName) or numbers (ifIndex); none are all that are up."""
-
-    text: str
-    agent: str
-    interfaces: tuple[str, ...]
-
-
-_SNMP = re.compile(
-    r"snmp://(?P<host>\[[0-9A-Fa-f:.]+\]|\w[\w.-]*)(?::(?P<port>\d{1,5}))?(?:/(?P<interfaces>[ -~]*))?",
-    re.ASCII,
-)
-
-
-def parse_hop(text: str) -> HostAddress | SnmpAddress:
-    """Where a hop is: an address, or an SNMP URL. UsageError for anything else."""
-    if not text.startswith("snmp:"):
-        return parse_address(text, "hop")
-    match = _SNMP.fullmatch(text)
-    if match is None or not 0 < int(match["port"] or 161) < 65536:
-        raise UsageError(
-            f"expected hop as snmp://HOST[:PORT][/INTERFACE,...], found {printable(text)}",
-            hint="try --hop snmp://switch.lan",
-        )
-    host = f"udp6:{match['host']}" if match["host"].startswith("[") else match["host"]
-    return SnmpAddress(
-        text=text,
-        agent=f"{host}:{match['port']}" if match["port"] else host,
-        interfaces=tuple(filter(None, (match["interfaces"] or "").split(","))),
-    )
-
-
 def parse_address(text: str, what: str) -> HostAddress:
     """An address; UsageError unless it is ``local`` or an ssh URL."""
     match = _URL.fullmatch(text)

@@ -60,6 +60,7 @@ from harness.model.units import (
     shown,
     unknown_name,
 )
+from harness.observe import hops
 from harness.parse import disks, parameters
 from harness.parse.cpu_costs import load_cpu_costs
 from harness.parse.hosts import LOCAL
@@ -121,6 +122,8 @@ def make_plan(request: RunRequest) -> Plan:
         numjobs=request.numjobs,
         notes=notes,
     )
+    for text in request.hops:
+        hops.check(text)
     run_id = new_run_id()
     kind, machines = _testbed(request)
     capabilities = CAPABILITIES[kind, machines is not None]

@@ -18,8 +18,7 @@ from harness.model import ENDS, PROTECTION_OFF, Column, LinkProfile, Plan
 from harness.model.errors import CommandFailed
 from harness.network import interfaces, links, paths, trunk, wifi
 from harness.observe import counters
-from harness.observe.hops import Hop
-from harness.observe.snmp import SnmpHop
+from harness.observe.hops import AskedHop, Hop
 from harness.probes import emulation
 from harness.protection import (
     canary,
@@ -48,7 +47,7 @@ class Hosts:
 
     target: Host
     initiators: tuple[Host, ...]
-    hops: tuple[Hop | SnmpHop, ...] = ()
+    hops: tuple[Hop | AskedHop, ...] = ()
 
     @property
     def all(self) -> tuple[Host, ...]:

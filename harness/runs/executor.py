@@ -29,7 +29,6 @@ from harness.model.errors import CommandFailed, HarnessError, HostLost, Interrup
 from harness.network import interfaces
 from harness.network.paths import pppoe
 from harness.observe import hops
-from harness.parse.hosts import parse_hop
 from harness.results import planned
 from harness.results.events import Emit, Ended, Failed, Phase, writer
 from harness.results.store import RunFolder
@@ -96,7 +95,7 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
     with contextlib.ExitStack() as stack:
         # Before the others, because their agents are the first thing that is brought up.
         between = tuple(
-            stack.enter_context(hops.reached(parse_hop(text), name=name, log=folder.path / f"{name}.log"))
+            stack.enter_context(hops.reached(text, name=name, log=folder.path / f"{name}.log"))
             for text, name in zip(plan.hops, hops.names(len(plan.hops)), strict=True)
         )
         here = functools.partial(NamespaceHost, lists_itself=not plan.setting.is_virtual)

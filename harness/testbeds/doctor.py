@@ -18,7 +18,7 @@ from harness.hosts.footprint import module_name
 from harness.hosts.journal import Journal
 from harness.hosts.packages import Package
 from harness.hosts.state import lasting_folder
-from harness.model import TRANSPORTS, LabKernel, Plan, temporary
+from harness.model import TRANSPORTS, HopKind, LabKernel, Plan, temporary
 from harness.model.errors import HarnessError, RequirementError
 from harness.model.escape import printable
 from harness.model.protections import PROTECTIONS
@@ -26,8 +26,6 @@ from harness.model.units import format_size
 from harness.network import links
 from harness.network.paths import switches
 from harness.observe import counters, hops
-from harness.observe.snmp import SnmpHop
-from harness.parse.hosts import HostAddress, SnmpAddress
 from harness.parse.profiles import data_folder
 from harness.protection import kinds
 from harness.storage import backing, transports
@@ -249,7 +247,7 @@ def _ciphers_findings(facts: MachineFacts) -> Iterator[Finding]:
 
 def _paths_finding() -> Finding:
     missing = further_packages.missing(further_packages.PATHS)
-    absent = [each for each in missing if not each.purpose.startswith("snmp:")]
+    absent = [each for each in missing if each.purpose.partition(":")[0] in {*HopKind}]
     if absent:
         names = ", ".join(map(str, absent))
         text = f"links with PPPoE or OpenFlow will be skipped; packages are missing: {names}"
@@ -331,7 +329,7 @@ def _try_out(machine: Participant, facts: MachineFacts, asked: Asked) -> Iterato
         yield Finding(machine.name, OK, text, tried=True)
 
 
-def hop_findings(addresses: Sequence[HostAddress | SnmpAddress]) -> Iterator[Finding]:
+def hop_findings(addresses: Sequence[str]) -> Iterator[Finding]:
     """Whether each hop answers, and what it reports; nothing is changed on any."""
     for address, name in zip(addresses, hops.names(len(addresses)), strict=True):
         try:
@@ -343,15 +341,12 @@ def hop_findings(addresses: Sequence[HostAddress | SnmpAddress]) -> Iterator[Fin
         except HarnessError as error:
             yield _refused(name, error)
         else:
-            yield Finding(name, OK, f"{address.text}: {text}")
+            yield Finding(name, OK, f"{address}: {text}")
 
 
-def _reported_by(hop: hops.Hop | SnmpHop) -> str:
-    if isinstance(hop, SnmpHop):
-        known = [
-            printable(name) + (f" ({speed} Mbit/s)" if speed else "") for name, speed in hop.speeds.items()
-        ]
-        return f"answers SNMP: {hop.system}; {hop.freshness}; interfaces: {', '.join(known)}"
+def _reported_by(hop: hops.Hop | hops.AskedHop) -> str:
+    if not isinstance(hop, hops.Hop):
+        return hop.summary
     login = hop.run(["id", "-un"], check=False).stdout.strip() or "a user"
     stat, net_dev, release = hop.read_files([counters.STAT, counters.NET_DEV, "/proc/sys/kernel/osrelease"])
     interfaces = sorted(counters.traffic(net_dev).keys() - {counters.LOOPBACK})

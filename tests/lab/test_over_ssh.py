@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
-from tests.lab.cli import ON_CI, run_inside
+from tests.lab.cli import run_inside
 
 pytestmark = [pytest.mark.lab, pytest.mark.multi_host]
 
@@ -30,12 +28,6 @@ def test_an_iscsid_of_the_user_s_logs_us_in_under_our_own_name() -> None:
 @pytest.mark.long
 def test_a_router_on_the_way_is_watched_and_may_be_lost() -> None:
     run_inside("inside.over_ssh", "hop", said=["a hop: carried ", "a hop: lost after "])
-
-
-@pytest.mark.long
-@pytest.mark.skipif(shutil.which("snmpbulkwalk") is None and not ON_CI, reason="snmp is not installed")
-def test_a_switch_is_asked_by_snmp_alone() -> None:
-    run_inside("inside.over_ssh", "snmp", said=["a switch: carried "])
 
 
 @pytest.mark.long

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -156,52 +157,6 @@ def a_router_that_is_watched() -> None:
     print(f"a hop: lost after {lost_after} of 4 cells")
 
 
-def a_switch_that_is_asked() -> None:
-    """The router by SNMP alone: the cell's octets, drops with their interface, and no secret left."""
-    nas.put_a_router_between()
-    nas.await_addresses(nas.ROUTED)
-    hop, community = f"snmp://{nas.ROUTER}/left0,right0", "not-for-all-7"
-    words = ("run", *ROUTED, *SHORT, "--repeats=1", "--workload=rand-read-4k", "--ipsec=off", f"--hop={hop}")
-    with nas.snmpd(community):
-        says: tuple[str, ...] = ("could not be reached: Timeout: No Response", "defCommunity")
-        harness("doctor", f"--hop={hop}", status=2, says=says)
-        settings = Path.home() / ".snmp"
-        settings.mkdir(mode=0o700)
-        (settings / "snmp.conf").write_text(f"defCommunity {community}\n", encoding="utf-8")
-        with unchanged("a switch"):
-            says = (f"hop   {hop}: answers SNMP: Linux ", "interfaces: left0 (")
-            print(harness("doctor", f"--hop={hop}", says=says))
-            says = ("expected the interface left7", "found lo, left0, right0")
-            harness("doctor", f"--hop=snmp://{nas.ROUTER}/left7", status=2, says=says)
-            with nas.frames_that_nobody_takes(nas.ROUTED):
-                (record,) = measured(*words, "--runtime=6s").values()
-            counted_at_it(record)
-            (short,) = measured(*words, "--runtime=0.3s").values()
-            # On a busy machine even so short a cell is watched for long enough, for fio starts while it is.
-            lost = short["telemetry"]["lost_hops"]
-            assert not lost or "try --runtime " in lost["hop"], short
-    for file in RESULTS.rglob("*"):
-        assert not file.is_file() or community.encode() not in file.read_bytes(), file
-
-
-def counted_at_it(record: dict[str, Any]) -> None:
-    telemetry = record["telemetry"]
-    assert record["status"] == "ok" and not telemetry["lost_hops"], record
-    carried = {i["interface"]: i for i in telemetry["interfaces"] if i["host"] == "hop"}
-    ends = {i["host"]: i for i in telemetry["interfaces"] if i["host"] != "hop"}
-    assert set(carried) == {"left0", "right0"}, telemetry
-    received, sent = carried["right0"]["rx_bytes"], carried["left0"]["tx_bytes"]
-    moved = ends["target"]["tx_bytes"]
-    # The questions are counted as well, and what belongs to no cell but passes just before and after it.
-    counted = f"target sent {moved}, router received {received} and sent {sent} bytes"
-    # The ends are read seconds before and after the hop: a few frames of theirs alone are not the cell's.
-    assert moved - 10_000 <= min(received, sent) and max(received, sent) < 1.02 * moved + 200_000, counted
-    dropped = carried["left0"]["drops"]
-    assert dropped > 100 and carried["right0"]["drops"] == 0, telemetry
-    assert f"packets dropped: {dropped} by the hop's interface left0" in record["warnings"], record
-    print(f"a switch: carried {sent} bytes of {moved}, dropped {dropped}")
-
-
 def seen_of_it(record: dict[str, Any], hop: str) -> None:
     """What was counted during a cell: all of them are the lab's kernel, and two of the names one machine."""
     assert not record["telemetry"]["lost_hops"], record
@@ -334,18 +289,24 @@ PARTS: dict[str, Callable[[], None]] = {
     "iscsid": with_the_user_s_iscsid,
     "ipv6": over_ipv6,
     "hop": a_router_that_is_watched,
-    "snmp": a_switch_that_is_asked,
     "refusals": all_refusals,
 }
 
 
-def main(part: str) -> None:
+@contextlib.contextmanager
+def machines() -> Iterator[None]:
+    """Two that reach each other by SSH."""
     kernel.make_the_user_s_own()
     # The user's own target has port 3260 of every address; a run on machines has to leave it alone or say so.
     nas.make_network()
     nas.shape("limit 10000 delay 100us rate 300mbit")
     nas.make_keys()
     with nas.sshd():
+        yield
+
+
+def main(part: str) -> None:
+    with machines():
         if part in BREAKS:
             BREAKS[part](part)
         else:

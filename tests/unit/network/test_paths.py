@@ -11,10 +11,12 @@ import pytest
 
 from harness.hosts.journal import Journal
 from harness.hosts.packages import PATHS, Package, listed
+from harness.model import HopKind
 from harness.model.errors import CommandFailed, HarnessError, RequirementError, UsageError
 from harness.network import links, paths
 from harness.network.links import LinkPath
 from harness.network.paths import Folders
+from harness.observe import hops
 from harness.parse import pppd
 from harness.parse.profiles import load_link
 from tests.unit.fakes import Failure, World
@@ -248,6 +250,6 @@ def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.
     assert error.value.message == "pppoe needs packages that are missing: pppoe"
     assert (error.value.hint or "").endswith("apt-get install --no-install-recommends pppoe")
     assert not host.world.commands
-    # Every package of the list belongs to a kind of hop.
+    # Every package of the list belongs to a kind of hop, or to how one is asked.
     kinds = {package.purpose.partition(":")[0] for package in listed(PATHS)}
-    assert kinds == {"pppoe", "openflow", "snmp"}
+    assert kinds <= {*HopKind, *hops.schemes()}

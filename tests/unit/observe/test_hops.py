@@ -155,11 +155,11 @@ def test_it_is_asked_what_it_is(hop: Hop) -> None:
 
 
 def test_doctor_says_whether_it_answers(tools: Path) -> None:
-    (well,) = doctor.hop_findings([ROUTER])
+    (well,) = doctor.hop_findings([ROUTER.text])
     assert well.ok and well.where == "hop"
     assert well.text.startswith("ssh://admin@router: reached as ") and "energy: " in well.text, well
     executable(tools / "ssh", "echo 'ssh: connect to host router port 22: Connection refused' >&2; exit 255")
-    ill, also = doctor.hop_findings([ROUTER, parse_address("ssh://router2", "hop")])
+    ill, also = doctor.hop_findings([ROUTER.text, "ssh://router2"])
     assert not ill.ok and ill.mend == "is sshd running there?" and "Connection refused" in ill.text
     assert also.where == "hop2" and not also.ok
 

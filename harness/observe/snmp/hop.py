@@ -10,17 +10,19 @@ import contextlib
 import itertools
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
 
 from harness.hosts import packages, runner
 from harness.hosts.remote import explain
 from harness.model import temporary
-from harness.model.errors import HopLost, RequirementError
+from harness.model.errors import HopLost, RequirementError, UsageError
 from harness.model.escape import printable
 from harness.model.telemetry import InterfaceUse
 from harness.observe.counters import COUNT, LOOPBACK, Counted
-from harness.parse.hosts import SnmpAddress
 
 IF, IFX = ".1.3.6.1.2.1.2.2.1.", ".1.3.6.1.2.1.31.1.1.1."
 """ifEntry, whose counters have 32 bits, and ifXEntry, whose counters have 64."""
@@ -61,6 +63,37 @@ SWITCH_ON = (
 FAILURES = (("Unknown host", "check the name"), ("", SWITCH_ON))
 
 
+class SnmpAddress(msgspec.Struct, frozen=True):
+    """Where a hop answers SNMP: ``text`` as typed, ``agent`` as snmpcmd(1) has it. ``interfaces`` are names
+    (ifName) or numbers (ifIndex); none are all that are up."""
+
+    text: str
+    agent: str
+    interfaces: tuple[str, ...]
+
+
+_ADDRESS = re.compile(
+    r"snmp://(?P<host>\[[0-9A-Fa-f:.]+\]|\w[\w.-]*)(?::(?P<port>\d{1,5}))?(?:/(?P<interfaces>[ -~]*))?",
+    re.ASCII,
+)
+
+
+def parse(text: str) -> SnmpAddress:
+    """An address as typed; UsageError for anything else."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or not 0 < int(match["port"] or 161) < 65536:
+        raise UsageError(
+            f"expected hop as snmp://HOST[:PORT][/INTERFACE,...], found {printable(text)}",
+            hint="try --hop snmp://switch.lan",
+        )
+    host = f"udp6:{match['host']}" if match["host"].startswith("[") else match["host"]
+    return SnmpAddress(
+        text=text,
+        agent=f"{host}:{match['port']}" if match["port"] else host,
+        interfaces=tuple(filter(None, (match["interfaces"] or "").split(","))),
+    )
+
+
 class SnmpHop:
     """A hop whose interfaces alone are read, until it is ``lost``: that is why.
 
@@ -95,6 +128,21 @@ class SnmpHop:
         """For people: how old its counters may be, and what to do about it."""
         advice = f": try --runtime {math.ceil(self.refresh_s)}s or more" if self.refresh_s > SHORT_S else ""
         return f"its counters may be {self.refresh_s:.1f} s old{advice}"
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        return {
+            "system": self.system,
+            "refresh_s": round(self.refresh_s, 2),
+            "speeds_mbit_s": self.speeds,
+        }
+
+    @property
+    def summary(self) -> str:
+        known = (
+            printable(name) + (f" ({speed} Mbit/s)" if speed else "") for name, speed in self.speeds.items()
+        )
+        return f"answers SNMP: {self.system}; {self.freshness}; interfaces: {', '.join(known)}"
 
     def watch(self) -> Callable[[], Counted]:
         """Begin to watch; the returned function says by how much interfaces grew. HopLost if that is unknown.

@@ -15,9 +15,9 @@ from harness.hosts import packages, runner
 from harness.hosts.runner import Completed
 from harness.model.errors import HopLost, RequirementError
 from harness.model.telemetry import InterfaceUse
-from harness.observe import counters, environment, hops, snmp
-from harness.observe.snmp import COUNTERS, DISCONTINUITY, NAME, NEEDED, SnmpHop
-from harness.parse.hosts import SnmpAddress, parse_hop
+from harness.observe import counters, environment, hops
+from harness.observe.snmp import hop as snmp
+from harness.observe.snmp.hop import COUNTERS, DISCONTINUITY, NAME, NEEDED, SnmpAddress, SnmpHop, parse
 from harness.testbeds import doctor
 from tests.unit.observe.test_hops import Booted
 from tests.unit.parsing import refused
@@ -103,9 +103,7 @@ def switch(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Switch:
 
 
 def reach(text: str = "snmp://switch.lan") -> SnmpHop:
-    address = parse_hop(text)
-    assert isinstance(address, SnmpAddress)
-    with snmp.connect(address, name="hop") as hop:
+    with snmp.connect(parse(text), name="hop") as hop:
         return hop
 
 
@@ -118,10 +116,9 @@ def test_an_address_has_an_agent_and_perhaps_interfaces() -> None:
         ("snmp://[2001:db8::1]", "udp6:[2001:db8::1]"),
         ("snmp://[2001:db8::1]:1161/2", "udp6:[2001:db8::1]:1161", "2"),
     ):
-        assert parse_hop(text) == SnmpAddress(text, agent, tuple(interfaces))
-    assert not isinstance(parse_hop("ssh://me@router"), SnmpAddress)
+        assert parse(text) == SnmpAddress(text, agent, tuple(interfaces))
     for text in ("//", "switch", "//-oX", "//me@a", "//a:0", "//a:70000", "//a/\n"):
-        said = str(refused(parse_hop, f"snmp:{text}"))
+        said = str(refused(hops.check, f"snmp:{text}"))
         assert "expected hop as snmp://HOST[:PORT][/INTERFACE,...], " in said, text
 
 
@@ -303,14 +300,14 @@ def test_it_is_described_by_what_it_says_of_itself_and_doctor_says_whether_it_an
     assert facts["hop"]["address"] == "snmp://switch.lan"
     assert facts["hop"]["speeds_mbit_s"] == {"gi1": 1000, "gi2": 1000}
     assert facts["hop"]["system"].startswith("Switch ") and facts["hop"]["system"].isprintable()
-    (well,) = doctor.hop_findings([parse_hop("snmp://switch.lan/gi2")])
+    (well,) = doctor.hop_findings(["snmp://switch.lan/gi2"])
     assert well.ok and well.text.startswith("snmp://switch.lan/gi2: answers SNMP: Switch ")
     assert well.text.endswith("interfaces: gi2 (1000 Mbit/s)") and "--runtime" not in well.text
     switch.refresh_s = 2.9
-    (slow,) = doctor.hop_findings([parse_hop("snmp://switch.lan/gi2")])
+    (slow,) = doctor.hop_findings(["snmp://switch.lan/gi2"])
     assert re.search(r"s old: try --runtime [34]s or more; interfaces: gi2", slow.text)
     switch.refuses = SILENT
-    (ill,) = doctor.hop_findings([parse_hop("snmp://switch.lan")])
+    (ill,) = doctor.hop_findings(["snmp://switch.lan"])
     assert not ill.ok and "No Response" in ill.text and "defCommunity" in ill.mend
 
 
@@ -320,6 +317,6 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(packages, "missing", lambda kind: [p for p in listed(kind) if p.name == "snmp"])
     with (
         pytest.raises(RequirementError, match="snmp needs packages that are missing: snmp "),
-        hops.reached(parse_hop("snmp://switch.lan"), name="hop", log=tmp_path / "log"),
+        hops.reached("snmp://switch.lan", name="hop", log=tmp_path / "log"),
     ):
         pytest.fail("it was asked")

@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from harness.model import kinds
 from harness.model.probing import Probe
 from harness.model.protections import PROTECTIONS, protocol
 from harness.model.ranges import Amount, Count, Figure, Size
@@ -328,19 +329,16 @@ SWANCTL: Final = "swanctl:"
 
 ISCSI = "iscsi"
 NVME_TCP = "nvme-tcp"
-NBD = "nbd"
-TRANSPORTS = {ISCSI: "iSCSI", NVME_TCP: "NVMe/TCP", NBD: "NBD"}
+TRANSPORTS = {name: each.title for name, each in kinds.TRANSPORTS.items()}
 """Each with its title for people."""
 
-KERNEL_TARGETS = (ISCSI, NVME_TCP)
-"""Those whose target is in the kernel; NBD's is a program."""
+KERNEL_TARGETS = tuple(name for name, each in kinds.TRANSPORTS.items() if each.kernel_target)
+"""Those whose target is in the kernel, and no program."""
 
 DEFAULT_TRANSPORT = ISCSI
 
-TransportName = Annotated[
-    str, msgspec.Meta(title=f"one of {', '.join(TRANSPORTS)}", pattern=rf"^(?:{'|'.join(TRANSPORTS)})\Z")
-]
-"""For what is read: no later code looks for a transport that there is not."""
+TransportName = Annotated[str, msgspec.Meta(title="a transport", pattern=r"^[a-z][a-z0-9-]{0,31}\Z")]
+"""For what is read: also of results of a transport that is not here any more."""
 
 UNENCRYPTED = "not encrypted"
 """Replaces "IPsec" in every table if the ESP proposal does not encrypt."""
@@ -362,7 +360,7 @@ FILE_SYSTEMS: Mapping[str, str] = {
 }
 """File systems whose storage is another machine's, by the names of their columns: their titles for people."""
 
-AS_PROGRAMS_SAY = frozenset(name for name, each in PROTECTIONS.items() if each.pre_existing)
+AS_PROGRAMS_SAY = frozenset(name for name, each in PROTECTIONS.items() if not each.is_known)
 """Protections that may or may not encrypt: OpenVPN does not with ``cipher none``, n2n not without a key."""
 
 Agreed = Mapping[str, Mapping[str, str]]
@@ -724,8 +722,9 @@ class BlackBoxTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_export(self) -> bool:
-        """Whether the portal alone names it: NBD has no LUNs, and a portal is typed with its export."""
-        return self.transport == NBD
+        """Whether the portal alone names it, with no LUN, because it is typed with its export."""
+        kind = kinds.TRANSPORTS.get(self.transport)
+        return kind is not None and not kind.logical_units
 
     @property
     def unit(self) -> str:

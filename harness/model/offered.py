@@ -11,9 +11,9 @@ from typing import Any
 def offered(room: str, *, within: str | None = None) -> Iterator[Any]:
     """The tuple ``OFFERED`` of each module in a package that has one.
 
-    With ``within``, what each of the packages in it offers, by its module of that name.
+    With ``within``, what each of the packages in it offers, by its module of that name; "": by itself.
     """
     for found in pkgutil.iter_modules(importlib.import_module(room).__path__, f"{room}."):
-        name = found.name if within is None else f"{found.name}.{within}"
+        name = f"{found.name}.{within}" if within else found.name
         if found.ispkg == (within is not None) and importlib.util.find_spec(name) is not None:
             yield from getattr(importlib.import_module(name), "OFFERED", ())

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 
 from harness.model import PROTECTION_OFF
 from harness.model.errors import UsageError
-from harness.model.protections import NESTING
+from harness.model.protections import MADE, NESTING
 
 SEPARATOR = "+"
 """Between the protections of a stack, as typed."""
+
+_OUTER = [name for names in NESTING for name in names if name in MADE]
+
+EXAMPLE = SEPARATOR.join((*_OUTER[:1], "aes128gcm16"))
 
 
 def place_of(name: str) -> int:
@@ -25,7 +29,7 @@ def check(protection: Sequence[str]) -> None:
         raise UsageError(
             f"{SEPARATOR.join(protection)}: expected {order} or an ESP proposal, one of each at most: the "
             "outermost on the wire comes first",
-            hint=f"try {NESTING[0][0]}{SEPARATOR}aes128gcm16",
+            hint=f"try {EXAMPLE}",
         )
 
 

@@ -28,7 +28,8 @@ from harness.model import (
 )
 from harness.model.choices import Known
 from harness.model.errors import UsageError
-from harness.model.protections import MADE, NESTING
+from harness.model.protections import MADE
+from harness.model.stack import EXAMPLE
 from harness.model.texts import FilePath, TargetName, Typed, UserName
 from harness.parse import listed
 from harness.parse.files import TomlFile, read_text
@@ -207,7 +208,7 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         tuple[Typed, ...],
         what(
             help="Any protection, IPsec included: see harness list protections; nested: "
-            f"{NESTING[0][0]}+aes128gcm16. With --portal: {PRE_EXISTING} (default), off, {SWANCTL}FILE.",
+            f"{EXAMPLE}. With --portal: {PRE_EXISTING} (default), off, {SWANCTL}FILE.",
             known=_protections,
             touches_real_hardware=True,
         ),

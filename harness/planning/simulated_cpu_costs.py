@@ -137,12 +137,12 @@ def _acks_per_byte(
 
 def _require(plan: Plan, column: Column, at: WhichEnd, name: str, known: Mapping[Operation, CpuCost]) -> None:
     """UsageError for the first operation of a column without a CPU cost."""
-    if column.transport not in (None, *KERNEL_TARGETS):
+    if column.transport is not None and column.transport not in KERNEL_TARGETS:
         raise UsageError(
             f"expected --transport {' or '.join(KERNEL_TARGETS)} with --cpu-costs, found {column.transport}: "
             f"the target of {TRANSPORTS[column.transport]} is a program, and only the kernel's own work "
             f"has CPU costs",
-            hint="harness predict calculates it in closed form",
+            hint="leave --cpu-costs out: the target's own work then takes no time",
         )
     parts = {(cost.part, cost.per) for cost in known.values()}
     needed = [(demand.BLOCKS, Per.CALL)] * (at is not WhichEnd.TARGET)

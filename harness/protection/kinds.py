@@ -7,17 +7,16 @@ from collections.abc import Iterable, Sequence
 from harness import protection
 from harness.hosts import Host
 from harness.model import Column, Plan
+from harness.model.errors import UsageError
 from harness.model.offered import offered
-from harness.model.protections import NESTING
+from harness.model.protections import NESTING, PROTECTIONS
 from harness.network.links import LinkPath
 from harness.protection import fail_closed, xfrm
 from harness.protection.ipsec import connection
 from harness.protection.ipsec.layer import EspFrames
 from harness.protection.kind import Protection, ProtectionContext, ProtectionDriver
 
-_BY_NAME: dict[str, Protection] = {
-    each.name: each for within in (None, "kind") for each in offered(protection.__name__, within=within)
-}
+_BY_NAME: dict[str, Protection] = {each.name: each for each in offered(protection.__name__, within="kind")}
 ALL = tuple(_BY_NAME[name] for name in (*(name for place in NESTING for name in place), ""))
 
 connected = connection.up
@@ -25,7 +24,12 @@ connected = connection.up
 
 
 def named(name: str) -> Protection:
-    """A protection, by a column's name for it: what is none of the others is an ESP proposal."""
+    """A protection, by a column's name for it: what is none of the others is an ESP proposal. UsageError for
+    one that results have and the harness does not."""
+    if name in PROTECTIONS and PROTECTIONS[name].is_missing:
+        raise UsageError(
+            f"expected a protection that this harness has, found {name}", hint="see: harness list protections"
+        )
     return _BY_NAME.get(name, _BY_NAME[""])
 
 

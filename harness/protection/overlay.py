@@ -1,4 +1,4 @@
-"""What WireGuard and MACsec share: an interface over a link, with its own addresses.
+"""What kinds of protection share that are an interface over a link, with its own addresses.
 
 A path that is protected so has its portal at the address of that interface. The link below keeps its
 addresses, which carry the protected packets and nothing of the portal's. At both ends a *fail-closed policy*
@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from harness.analysis import theory
-from harness.hosts import Host
+from harness.hosts import Host, programs
 from harness.hosts.journal import Journal
 from harness.hosts.undo import UndoStep
 from harness.model import IPV6, End, addresses
@@ -140,10 +140,16 @@ def passing(journal: Journal, path: LinkPath) -> Iterator[None]:
         yield
 
 
-def ask(host: Host, what: str, **request: object) -> dict[str, Any]:
-    """Have ``programs/overlay.py`` do something on a host; its answer."""
+PROGRAM = "interface"
+"""Of a kind's folder ``programs``: an end of its interface."""
+
+
+def ask(
+    host: Host, what: str, *, room: str = __package__, program: str = "overlay", **request: object
+) -> dict[str, Any]:
+    """Have a package's program do something on a host; its answer."""
     refused = f"the {host.name}'s kernel refused to {what} {request['interface']}"
-    return requests.reported(host, requests.step(__package__, "overlay", what, **request), refused)
+    return requests.reported(host, requests.step(room, program, what, **request), refused)
 
 
 def reach(path: LinkPath) -> None:
@@ -169,6 +175,8 @@ class Overlay(abc.ABC):
     run: ProtectionContext
 
     NAME: ClassVar[str]
+    ROOM: ClassVar[str]
+    """Its package, whose ``PROGRAM`` reports what an end has carried."""
     IS_BOUND: ClassVar[bool]
     SEALED_BYTES: ClassVar[int]
     HEADER_BYTES: ClassVar[int]
@@ -197,12 +205,13 @@ class Overlay(abc.ABC):
     ) -> Iterator[OverlayLayer]:
         """The layer of interfaces that are up."""
         words = [
-            (cls.NAME, iface, under, below.ip)
+            (iface, under, below.ip)
             for (_, _, iface, *_), (_, _, under, *_) in zip(
                 links.ends(within), links.ends(below), strict=True
             )
         ]
-        with xfrm_listener.started(within, "overlay", words, raw, cls.NAME) as watchers:
+        source = programs.source(cls.ROOM, PROGRAM)
+        with xfrm_listener.started(within, source, words, raw, cls.NAME) as watchers:
             yield OverlayLayer(kind=cls, below=below, inner=within, watchers=watchers, agreed=agreed or {})
 
     @contextlib.contextmanager

@@ -66,10 +66,9 @@ class SaCounters(msgspec.Struct, frozen=True, kw_only=True):
 class OverlayCounters(msgspec.Struct, frozen=True, kw_only=True):
     """What an interface that protects has carried since it was made.
 
-    For WireGuard packets are UDP datagrams, handshakes as well, and bytes their payload. For MACsec they are
-    frames that were encrypted, or decrypted and found valid, and bytes what is encrypted of them. ``numbers``
-    are those of the last packets sent, by association; unknown for WireGuard. ``agreed`` is
-    what holds between the ends just now.
+    Packets are what is on the wire, such as UDP datagrams or frames, and bytes what is encrypted of them,
+    with what the kernel counts besides. ``numbers`` are those of the last packets sent, by association, where
+    the kernel tells them. ``agreed`` is what holds between the ends just now.
     """
 
     tx_packets: int = 0
@@ -207,15 +206,15 @@ def listeners(
         (iface, REQID + path.index if reqid is None else reqid, *attempt)
         for (_, _, iface, _, _), attempt in zip(links.ends(path), attempts, strict=False)
     ]
-    return started(path, "xfrm_listener", words, folder, "xfrm_listener")
+    source = programs.source(__package__, "xfrm_listener")
+    return started(path, source, words, folder, "xfrm_listener")
 
 
 @contextlib.contextmanager
 def started(
-    path: LinkPath, program: str, words: Sequence[Sequence[object]], folder: Path, stem: str
+    path: LinkPath, source: str, words: Sequence[Sequence[object]], folder: Path, stem: str
 ) -> Iterator[XfrmListeners]:
-    """Run a program of this package at the ends of a path, with these arguments, until the context ends."""
-    source = programs.source(__package__, program)
+    """Run a program at the ends of a path, with these arguments, until the context ends."""
     with contextlib.ExitStack() as stack:
         all_ends = XfrmListeners(
             ends=tuple(

@@ -20,7 +20,6 @@ from harness.model import (
     LINK_LOCAL,
     MOST_INITIATORS,
     NVME_TCP,
-    TRANSPORTS,
     Backing,
     BackingKind,
     LinkProfile,
@@ -33,7 +32,7 @@ from harness.model.escape import printable
 from harness.model.protections import PROTECTIONS
 from harness.model.units import LARGEST, check_name, format_size, shown, unknown_name
 from harness.parse import disks, jobfile, parameters, profiles
-from harness.parse.hosts import LOCAL, parse_address, parse_hop, parse_portal
+from harness.parse.hosts import LOCAL, parse_address, parse_portal
 from harness.results.axes import AXES
 from harness.results.knee import FIGURES, TRIALS
 
@@ -141,11 +140,11 @@ def _column_names(plan: Plan) -> None:
     links, protections = {*own, *plan.links}, {*PROTECTIONS, *plan.proposals}
     for column in plan.columns:
         has_path = column.link not in own
-        transports = {*TRANSPORTS} if has_path else {None}
-        known = [(column.link, links), (column.transport, transports)]
-        for name, names in (*known, *((each, protections) for each in column.protection)):
+        for name, names in ((column.link, links), *((each, protections) for each in column.protection)):
             if name not in names:
-                raise UsageError(f"expected a name that the plan describes, found {shown(str(name))}")
+                raise UsageError(f"expected a name that the plan describes, found {shown(name)}")
+        if (column.transport is not None) is not has_path:
+            raise UsageError(f"expected a transport over each link and none without, found {column.label}")
         # What is found on the way to a portal is as it is.
         if plan.sees_target:
             stack.check(column.protection)
@@ -341,8 +340,6 @@ def _hops(plan: Plan) -> None:
             f"expected up to {MOST_HOPS} different hops, found {', '.join(map(shown, hops))}",
             hint="name each router or switch once",
         )
-    for text in hops:
-        parse_hop(text)
 
 
 def _links(plan: Plan) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from harness import storage
 from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, Column
 from harness.model.offered import offered
+from harness.model.units import unknown_name
 from harness.storage.transport import Transport
 
 _BY_NAME: dict[str, Transport] = {each.name: each for each in offered(storage.__name__, within="transport")}
@@ -19,6 +20,9 @@ EXPORTED = tuple(exported for each in ALL for exported in each.exported)
 
 
 def named(name: str) -> Transport:
+    """UsageError for one that is not here: results may be of another version."""
+    if name not in _BY_NAME:
+        raise unknown_name("transport", name, TRANSPORTS)
     return _BY_NAME[name]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.model import TRANSPORTS, Column, Record, Status
+from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, Column, Record, Status
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
 from tests.lab.cli import Measured, is_sampled, measure, moved, run_inside
@@ -108,13 +108,8 @@ def test_an_nvme_tcp_disk_comes_tells_and_goes() -> None:
     run_inside("inside.nvme_tcp", kernel="custom")
 
 
-@pytest.mark.parametrize("kernel", ["debian", pytest.param("custom", marks=pytest.mark.custom_kernel)])
-def test_an_nbd_disk_comes_tells_and_goes(kernel: str) -> None:
-    run_inside("inside.nbd", kernel=kernel)
-
-
 @pytest.mark.custom_kernel
-@pytest.mark.parametrize("transport", ["nvme-tcp", "nbd"])
+@pytest.mark.parametrize("transport", [name for name in TRANSPORTS if name != DEFAULT_TRANSPORT])
 @pytest.mark.parametrize(
     "words", [pytest.param((), marks=pytest.mark.long), ("--shared-lun",)], ids=["one each", "a shared one"]
 )
@@ -131,6 +126,5 @@ def test_several_initiators_with_kernels_of_their_own_each_get_a_disk(
 
 
 @pytest.mark.custom_kernel
-@pytest.mark.parametrize("room", ["nvme", "nbd"])
-def test_after_a_kill_clean_restores_everything(room: str) -> None:
-    run_inside(f"inside.killed_{room}_run", kernel="custom")
+def test_after_a_kill_clean_restores_everything() -> None:
+    run_inside("inside.killed_nvme_run", kernel="custom")

@@ -54,7 +54,7 @@ def of(
     for name in protection:
         made: theory.Framing | None
         if (known := PROTECTIONS.get(name)) is not None:
-            made = None if known.pre_existing else Encapsulated(by=known, mtu_bytes=mtu_bytes, family=family)
+            made = Encapsulated(by=known, mtu_bytes=mtu_bytes, family=family) if known.is_known else None
         else:
             proposal = proposals.get(name)
             made = theory.esp(proposal.kernel_algorithms, mode, family) if proposal is not None else None

@@ -9,7 +9,7 @@ from typing import ClassVar
 from harness.analysis import theory
 from harness.analysis.theory import Burst
 from harness.analysis.wire import WireProtocol
-from harness.model import ENDS, NBD, End
+from harness.model import ENDS, End
 from harness.model.units import positive
 
 REQUEST_BYTES = 28
@@ -49,7 +49,7 @@ class NbdWire(WireProtocol):
     """By what ``programs/initiator.py`` tells. A larger max_sectors_kb would save a header: 0.1 % of the time
     of 256 KiB over gigabit Ethernet."""
 
-    name: ClassVar[str] = NBD
+    name: ClassVar[str] = "nbd"
 
     def most_commands(self, agreed: Mapping[str, str]) -> int:
         return positive(agreed, "nr_requests") * positive(agreed, "connections")

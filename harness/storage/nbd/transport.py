@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from harness.hosts import Host
 from harness.hosts.footprint import Leftover
-from harness.model import NBD, addresses
+from harness.model import addresses
 from harness.storage import requests
 from harness.storage.requests import Made
 from harness.storage.transport import (
@@ -34,6 +34,8 @@ from harness.storage.transport import (
     unwritten,
 )
 from harness.storage.udev import UdevRule
+
+NAME = "nbd"
 
 PORT = 10809
 """IANA's for NBD."""
@@ -139,7 +141,7 @@ def shared(sides: Sides) -> Iterator[NbdSides]:
 
 OFFERED = (
     Transport(
-        name=NBD,
+        name=NAME,
         port=PORT,
         shared=shared,
         leaves=(

@@ -17,7 +17,7 @@ import msgspec
 
 from harness.analysis import reread as rule
 from harness.hosts.journal import Journal
-from harness.model import ISCSI, NBD, NVME_TCP, BackingKind
+from harness.model import ISCSI, KERNEL_TARGETS, NVME_TCP, TRANSPORTS, BackingKind
 from harness.model.reread import Reread
 from harness.network.links import LinkPath
 from harness.parse.disks import load_disk
@@ -59,8 +59,13 @@ CACHED = (
     Target(disk="nvme", on_top="file", served_as=BackingKind.FILE),
     Target(transport=NVME_TCP, on_top="loop"),
     Target(transport=NVME_TCP, disk="hdd-7200", on_top="loop"),
-    Target(transport=NBD),
-    Target(transport=NBD, disk="hdd-7200"),
+    # A program reads through the page cache.
+    *(
+        Target(transport=name, disk=disk)
+        for name in TRANSPORTS
+        if name not in KERNEL_TARGETS
+        for disk in ("sata-ssd", "hdd-7200")
+    ),
     Target(data="half"),
     Target(disk="hdd-7200", on_top="file", served_as=BackingKind.FILE, data="none"),
     Target(data="words"),

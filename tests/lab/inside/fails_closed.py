@@ -32,7 +32,6 @@ from harness.hosts.journal import Journal
 from harness.hosts.undo import UndoStep, carry_out
 from harness.model import ENDS, PROTECTION_OFF, Cell, Column, Record, Status
 from harness.model.errors import HarnessError
-from harness.model.protections import WIREGUARD
 from harness.network.links import LinkPath
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
@@ -204,11 +203,16 @@ def interface_gone(connected_lun: ConnectedLun, _composer: CellComposer) -> None
         host.run(["ip", "link", "del", "dev", iface])
 
 
+ROOM = "harness.protection.wireguard"
+
+
 def peer_gone(connected_lun: ConnectedLun, _composer: CellComposer) -> None:
     """WireGuard's, at the initiator: another takes its place, and what it had counted is gone with it."""
     path = connected_lun.path
     words = {"address": "", "port": 1, "allowed": path.target_address, "public_key": os.urandom(32).hex()}
-    overlay.ask(path.initiator, "peer", interface=path.initiator_iface, **words)
+    overlay.ask(
+        path.initiator, "peer", room=ROOM, program=overlay.PROGRAM, interface=path.initiator_iface, **words
+    )
 
 
 def addresses_on_the_link(connected_lun: ConnectedLun, composer: CellComposer) -> None:
@@ -362,7 +366,7 @@ def matrix(
     wanted: Collection[str],
 ) -> None:
     """Each combination of so many faults at its moments, and before them a cell that nothing breaks."""
-    known = FAULTS_OF_WIREGUARD if WIREGUARD in column.protection else FAULTS_OF_INTERFACES
+    known = FAULTS_OF_WIREGUARD if "wireguard" in column.protection else FAULTS_OF_INTERFACES
     known = FAULTS if column.ipsec != PROTECTION_OFF else known
     repeats, judged, outcomes = Counter[str](), Counter[bool](), Counter[tuple[str, bool]]()
     combinations = list(itertools.combinations([name for name in known if name in wanted], at_once))

@@ -35,14 +35,17 @@ def both(*words: str) -> None:
         host.run(["ip", *words])
 
 
+ask = functools.partial(overlay.ask, room="harness.protection.wireguard", program=overlay.PROGRAM)
+
+
 def tunnel() -> None:
     keys, (near, far) = {}, INNER
     both("link", "add", "wg0", "type", "wireguard")
     for host, port in ((HERE, 41820), (NAS, 51820)):
-        keys[host.name] = overlay.ask(host, "open", interface="wg0", port=port)["public_key"]
+        keys[host.name] = ask(host, "open", interface="wg0", port=port)["public_key"]
     for host, peer, allowed, address, port in ((HERE, NAS, far, CABLE[1], 51820), (NAS, HERE, near, "", 0)):
         words = {"public_key": keys[peer.name], "address": address, "port": port, "allowed": allowed}
-        overlay.ask(host, "peer", interface="wg0", **words)
+        ask(host, "peer", interface="wg0", **words)
     addresses("wg0", "wg0")
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.model import NBD
-from harness.storage.nbd.transport import FOLDER
+from harness.storage.nbd.transport import FOLDER, NAME
 from tests.lab.inside.exports import load
 from tests.lab.inside.kernel import make_the_user_s_own
 from tests.lab.inside.killed_host_run import kill_while, measuring, one_more
@@ -16,7 +15,7 @@ LEFT = ("NbdConnection", "NbdExport", "IpsecFailClosed", "Ramdisk 33554432")
 
 
 def main() -> None:
-    load(NBD)
+    load(NAME)
     make_the_user_s_own()
     kill_while(measuring, *WORDS, "--runtime=100s", removed=LEFT)
     assert not disks() and not servers() and not Path(FOLDER).exists()

@@ -8,7 +8,6 @@ import os
 import signal
 from pathlib import Path
 
-from harness.model import NBD
 from harness.network.links import LinkPath
 from harness.runs import leftovers
 from harness.storage.nbd import transport as nbd
@@ -96,7 +95,7 @@ def what_a_crash_leaves(up: NbdSides, path: LinkPath) -> None:
 
 
 def main() -> None:
-    with over_a_link(NBD, shared, Path("/run/nbd-in-lab")) as (up, path):
+    with over_a_link(nbd.NAME, shared, Path("/run/nbd-in-lab")) as (up, path):
         for part in (a_disk_comes_and_goes, who_is_refused, what_vanishes, what_a_crash_leaves):
             part(up, path)
 

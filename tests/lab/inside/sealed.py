@@ -18,8 +18,9 @@ from harness.model.errors import CommandFailed
 from harness.network.links import LinkPath
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
-from harness.protection import tls, xfrm_listener
+from harness.protection import xfrm_listener
 from harness.protection.kind import ProtectionContext, Underlay
+from harness.protection.tls import kind as tls
 from tests.lab.inside import exports
 from tests.lab.inside.kernel import modprobe
 

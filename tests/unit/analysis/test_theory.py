@@ -72,18 +72,7 @@ def test_framing_is_the_kernels() -> None:
                 assert link.mtu_bytes - framing.block_bytes < framing.packet_bytes(inner) <= link.mtu_bytes
 
 
-def test_other_protections_and_stacks_have_framings_too() -> None:
-    for protection, payload in ((("wireguard",), 1368), (("macsec",), 1416)):
-        other = known(framings.of(protection, {}, TRANSPORT, 1500))
-        assert other.inner_mtu_bytes(1500) - Wire(link=WIRED).headers_bytes == payload
-    # A stack is framed from within.
-    gcm = load_proposal("aes128gcm16")
-    stack = known(framings.of(("macsec", gcm.name), {gcm.name: gcm}, TRANSPORT, 1500))
-    esp = known(theory.esp(GCM, TRANSPORT))
-    assert stack.inner_mtu_bytes(1500) == esp.inner_mtu_bytes(1468)
-    assert stack.packet_bytes(100) == 32 + esp.packet_bytes(100)
-    assert stack.sealed_bytes(100) == esp.sealed_bytes(100) + esp.packet_bytes(100) + 2
-    # An unknown proposal never lowers a bound.
+def test_an_unknown_proposal_lowers_no_bound() -> None:
     unknown = Proposal(name="x", title="x", esp="x", ike="x", kernel_algorithms=("cbc(camellia)", "x"))
     framing = framings.of(("x",), {"x": unknown}, TUNNEL, 1500)
     assert framing is None

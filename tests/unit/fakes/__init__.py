@@ -23,6 +23,7 @@ from typing import Any
 from harness.hosts import NamespaceHost, programs
 from harness.hosts.runner import Completed
 from harness.model.errors import CommandFailed, Interrupted
+from harness.model.offered import offered
 from harness.protection import xfrm_listener
 from harness.protection.capture import MOST_SPARSE, FrameReader, Seen
 from harness.protection.ipsec.charon import Charon
@@ -31,7 +32,6 @@ from harness.protection.xfrm_listener import ConnectAttempt, ListenerReport, Xfr
 from tests.unit.fakes.answers import DONE, NO, Answer
 from tests.unit.fakes.ipsec import Ipsec
 from tests.unit.fakes.iscsi import Iscsi
-from tests.unit.fakes.nbd import Nbd
 from tests.unit.fakes.nvme import Nvme
 
 _NETWORK = "ip tc ss ping iw ethtool iptables-legacy ovsdb-tool ovs-vsctl ovs-ofctl"
@@ -261,7 +261,8 @@ class World:
     _steps: int = 0
 
     def __post_init__(self) -> None:
-        self.ipsec, self.iscsi, self.nvme, self.nbd = Ipsec(self), Iscsi(self), Nvme(self), Nbd(self)
+        self.ipsec, self.iscsi, self.nvme = Ipsec(self), Iscsi(self), Nvme(self)
+        self.more = [kind(self) for kind in offered(__name__)]
 
     def host(self, name: str, netns: str | None = None) -> FakeHost:
         """In place of ``NamespaceHost``."""
@@ -376,7 +377,7 @@ class World:
             case ["fio", *_]:
                 return self._fio(text)
             case _:
-                kinds = (self.ipsec, self.iscsi, self.nvme, self.nbd)
+                kinds = (self.ipsec, self.iscsi, self.nvme, *self.more)
                 answers = (kind.act(netns, argv, text) for kind in kinds)
                 answer = next((answer for answer in answers if answer is not None), None)
                 known = argv[0] in SILENT | self.silent
@@ -425,9 +426,9 @@ class World:
             return "".join(f"{name}: {moved} {moved}\n" for name in (*links, *ends))
         if path == "/proc/crypto":
             return "name         : rfc4106(gcm(aes))\ndriver       : rfc4106-gcm-aesni\npriority     : 400\n"
-        for kind in (self.nvme, self.nbd, self.iscsi):
+        for kind in (self.nvme, *self.more, self.iscsi):
             if (text := kind.text_of(path)) is not None:
-                return text
+                return str(text)
         return "262144\n" if path.endswith("/size") else ""
 
 

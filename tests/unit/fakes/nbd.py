@@ -58,3 +58,6 @@ class Nbd:
         if f"nbd {backend}" not in self.world.things:
             return ""
         return {"pid": "77\n", "backend": f"{backend}\n"}.get(path.rpartition("/")[2], "262144\n")
+
+
+OFFERED = (Nbd,)

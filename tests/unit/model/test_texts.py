@@ -49,6 +49,7 @@ NOT_FILES = {
     # Of a file of any version; what follows reads it as a type of READ. An environment has no type.
     *("_AnyFile", "Any"),
     # Shipped with the harness, and read from nowhere else.
+    "declared_type",  # each kind.toml
     *("LinuxDistribution", "PathReference", "Reference", "Score", "_File"),
     # The type is an argument.
     *("cls", "decoder", "kind", "made", "type_", "TransportName"),
@@ -170,10 +171,10 @@ def test_a_record_lists_files_below_raw_alone(tmp_path: Path, raw: str) -> None:
     [
         (texts.IpAddress, ["192.0.2.1", "fe80::1%eth0.100", "::1", "fd00::2", "::ffff:192.0.2.1"]),
         (texts.MachineAddress, ["local", "ssh://a.b+c-d@nas_1.lan:22", "ssh://[fd00::2]:22", "ssh://nas/"]),
-        (texts.HopAddress, ["snmp://switch.lan:161/GigabitEthernet1/0/1,eth 2", "ssh://gw"]),
+        (texts.HopAddress, ["scheme://switch.lan:161/GigabitEthernet1/0/1,eth 2", "ssh://gw"]),
         (
             texts.Portal,
-            ["nas.lan", "[fd00::2]:3260", "fd00::2", "nbd://nas/a/b", "nvme-tcp://h:4420/nqn.x:y"],
+            ["nas.lan", "[fd00::2]:3260", "fd00::2", "other://nas/a/b", "nvme-tcp://h:4420/nqn.x:y"],
         ),
         (
             texts.TargetName,

@@ -14,6 +14,7 @@ import pytest
 from harness import model
 from harness.model import ISCSI, LINK_LOCAL, BackingKind, BlackBoxTarget, Machines, Plan
 from harness.model.errors import DeviceRefused, UsageError
+from harness.model.protections import MADE
 from harness.parse.jobfile import load_jobs, moves_write
 from harness.planning import plan as planning
 from harness.planning.request import RunRequest
@@ -97,8 +98,8 @@ def test_what_cannot_be_had_behind_a_portal_is_refused() -> None:
         (PORTAL, {"testbed": "lab"}, "expected --target or --testbed, found both: nas.lan"),
         (
             PORTAL,
-            {"protect": ("wireguard",)},
-            "pre-existing, swanctl:FILE or off with --portal.* found wireguard",
+            {"protect": (MADE[0],)},
+            f"pre-existing, swanctl:FILE or off with --portal.* found {MADE[0]}",
         ),
         (PORTAL, {"protect": ("swanctl:/a", "swanctl:/b")}, f"{one_way}swanctl:/a, swanctl:/b"),
         (PORTAL, {"protect": ("pre-existing", "swanctl:/a")}, f"{one_way}pre-existing, swanctl:/a"),
@@ -193,8 +194,6 @@ def test_a_unit_has_a_name_that_can_be_typed_again() -> None:
     names: tuple[tuple[str, dict[str, Any]], ...] = (
         ("iqn.x:a:1", {}),
         ("nqn.x:1", {"transport": model.NVME_TCP, "name": "nqn.x"}),
-        ("disk", {"transport": model.NBD, "name": "disk", "lun": 0}),
-        ("nbd://nas", {"transport": model.NBD, "name": "", "lun": 0, "typed": "nbd://nas"}),
     )
     for unit, changes in names:
         assert replace(TARGET, **changes).unit == unit
@@ -257,16 +256,16 @@ def over(*links: str, **asked: Any) -> Plan:
 
 @pytest.mark.usefixtures("protected")
 def test_each_link_has_its_own_protection_and_one_without_a_note() -> None:
-    plan = over("tunnel=wg0@10.9.0.2", "wired=nic0@192.0.2.2", "ipsec=nic0@192.0.2.9")
-    protections = {"tunnel": ("wireguard", "chacha20poly1305"), "wired": (), "ipsec": ("aes128gcm16",)}
+    plan = over("wired=nic0@192.0.2.2", "ipsec=nic0@192.0.2.9")
+    protections = {"wired": (), "ipsec": ("aes128gcm16",)}
     assert [(column.link, column.protection) for column in plan.columns] == [*protections.items()]
     (note,) = [note for note in plan.notes if "wired" in note]
     assert note == "wired: no protection was found on this path"
-    assert set(plan.proposals) == {"chacha20poly1305", "aes128gcm16"}
+    assert set(plan.proposals) == {"aes128gcm16"}
     # What is in no order that a run could make is taken as it is.
     (column,) = over("vpn=nic0@10.77.0.5").columns
     assert (column.protection, column.mode) == (("aes256-sha256",), "tunnel")
-    (column,) = over("tunnel=wg0@10.9.0.2", protect=("off",)).columns
+    (column,) = over("ipsec=nic0@192.0.2.9", protect=("off",)).columns
     assert column.protection == (), "off asks for nothing"
     # A connection of the user's is up in the columns that it protects.
     plan = over("ipsec=nic0@192.0.2.9", protect=("off,swanctl:/etc/nas.conf#disks",))

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from harness.cli import options
 from harness.model import IkeAuth
 from harness.model.errors import UsageError
 from harness.parse.profiles import data_folder
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest, load_request
+from harness.terminal import options
 
 
 def written(folder: Path, text: str | bytes) -> Path:

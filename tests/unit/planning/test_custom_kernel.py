@@ -14,7 +14,6 @@ import msgspec
 import pytest
 
 from harness import model
-from harness.cli.console import print_plan
 from harness.hosts.journal import Journal
 from harness.model import Ciphers, Clock, Column, Job, LabKernel, LinkProfile, OtherKernel, Plan
 from harness.model.errors import RequirementError, TestbedError, UsageError
@@ -23,6 +22,7 @@ from harness.planning import plan
 from harness.planning.plan import make_plan
 from harness.planning.request import DEFAULT_VIRTUAL_DISK, Kernels, RunRequest
 from harness.results.events import CellStarted, writer
+from harness.terminal.console import print_plan
 from harness.testbeds import testbed
 from harness.testbeds.heartbeat import HEARTBEAT, beating
 from harness.testbeds.lab import persistent

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.cli.console import print_plan
 from harness.model import Cell, Io, Job, Latency, Plan, Record, Status, Workload
 from harness.model.errors import UsageError
 from harness.parse.jobfile import described, job_file, load_jobs
@@ -22,6 +21,7 @@ from harness.planning.duration import START_S
 from harness.planning.sweep import SweepRequest, make_plan
 from harness.results import sweep
 from harness.results.axes import curve_of, workloads
+from harness.terminal.console import print_plan
 from tests.unit.explain.test_explain import SESSION
 
 READS = {"workloads": ("rand-read-4k",), "seed": 5, "lab_kernel": "debian"}

@@ -24,7 +24,7 @@ def zipped(file: Path, compression: int = zipfile.ZIP_STORED) -> bytearray:
 @pytest.mark.parametrize("compression", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
 def test_only_what_share_compresses_is_unpacked(compression: int, tmp_path: Path) -> None:
     zipped(tmp_path / "a.zip", compression)
-    with pytest.raises(Unreadable, match="compresses nothing"):
+    with pytest.raises(Unreadable, match="as no shared run is"):
         archive.unpacked(tmp_path / "a.zip")
 
 
@@ -35,7 +35,7 @@ def test_members_may_not_lie_elsewhere(offset: int, tmp_path: Path) -> None:
         file, changed = tmp_path / f"{at}.zip", data.copy()
         struct.pack_into("<I", changed, changed.index(mark) + at, offset)
         file.write_bytes(changed)
-        with pytest.raises(Unreadable, match="'harness share' wrote"):
+        with pytest.raises(Unreadable, match="a shared run"):
             archive.unpacked(file)
 
 

@@ -12,7 +12,6 @@ import pytest
 from harness.hosts.black_box import BlackBoxHost
 from harness.model import BackingKind, BlackBoxTarget
 from harness.storage.iscsi.transport import IscsiSides
-from harness.storage.nbd.transport import NbdSides
 from harness.storage.nvme.transport import NvmeSides
 from harness.storage.transport import Lun
 from harness.storage.udev import MAKE, REMOVE, UdevRule
@@ -67,10 +66,12 @@ def test_it_stands_before_the_login_to_somebody_else_s_target() -> None:
     assert f'-qxF {rule.name} /sys/class/iscsi_session/%b/ifacename"' in rule.match
 
 
-@pytest.mark.parametrize("transport", ["nvme-tcp", "nbd"])
-def test_each_column_of_an_initiator_has_a_rule_of_its_own(transport: str) -> None:
+def test_each_column_of_an_initiator_has_a_rule_of_its_own() -> None:
     """The first that goes down would take that of the others with it."""
     world = World()
-    of = {"nvme-tcp": NvmeSides, "nbd": NbdSides}[transport](sides(world), nonce="n")
+    of_columns(world, NvmeSides(sides(world), nonce="n"))
+
+
+def of_columns(world: World, of: Any) -> None:
     rules = {of.connections(wanted(world, name=name))[0].path for name in ("wired.off", "wired.aes128gcm16")}
     assert len(rules) == 2

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from harness import cli
 from harness.hosts import Host, packages, programs, remote
-from harness.model import LabKernel
+from harness.model import TRANSPORTS, LabKernel
 from harness.model.errors import RequirementError, UsageError
 from harness.parse.hosts import HostAddress
 from harness.parse.profiles import data_folder
@@ -55,7 +55,7 @@ interface wlan0 192.168.1.11/24 (WiFi)
 """
 NAS = Participant(role="target", name="target", address=HostAddress("ssh://root@nas"))
 LAPTOP = Participant(role="initiator", name="initiator", address=HostAddress("local"))
-NEEDS = {"", "iscsi", "nbd", "ipsec", *doctor.OPTIONAL, "several"}
+NEEDS = {"", "iscsi", "ipsec", *doctor.OPTIONAL, "several"}
 ROLES = {"lab", "target", "initiator", "controller", "make"}
 INSTALL = "apt-get update && apt-get install --no-install-recommends"
 
@@ -83,7 +83,7 @@ def test_every_line_of_the_list_says_who_needs_the_package_and_when() -> None:
     assert len(listed) == len(lines) == len({package.name for package in listed})
     for package in listed:
         assert package.needed_by and package.needed_by.keys() <= ROLES, package
-        assert set(package.needed_by.values()) <= NEEDS and package.purpose, package
+        assert set(package.needed_by.values()) <= NEEDS | {*TRANSPORTS} and package.purpose, package
     for need in NEEDS - {""}:
         assert f"{need} (" in text, "it is explained at its head"
     # Each role has the programs that it is known to start.
@@ -227,12 +227,11 @@ def test_a_run_demands_what_its_columns_need_and_not_what_is_only_noted() -> Non
 
 
 def test_a_run_is_held_to_what_its_transports_need() -> None:
-    no_lio = "absent program:nbdkit\nabsent module:iscsi_target_mod\n"
+    no_lio = "absent module:iscsi_target_mod\n"
     no_nvme = "absent module:nvmet_tcp\n"
     require(no_lio, by=("nvme-tcp",))
     require(no_nvme, by=("iscsi", "nvme-tcp"))  # the kernel may lack one of several
     for lines, transport, words in (
-        (no_lio, "nbd", "packages are missing: nbdkit "),
         (no_lio, "iscsi", "lacks iscsi_target_mod"),
         (no_nvme, "nvme-tcp", "lacks nvmet_tcp"),
     ):
@@ -244,14 +243,14 @@ def test_what_is_asked_for_has_to_be_there_and_nothing_else() -> None:
     def judged(text: str, *asked: list[str]) -> list[str]:
         return [line for line in said(FINE + text, asked=asked_for(*asked)) if not line.startswith("ok: ")]
 
-    lacks = "absent module:nvmet_tcp\nabsent module:wireguard\n"
+    lacks = "absent module:nvmet_tcp\n"
     (note,) = judged(lacks, [], [])
     assert note.startswith("note: ") and note.endswith("--transport nvme-tcp is not possible")
-    (line,) = judged(lacks, ["nvme-tcp"], ["off", "wireguard"])
-    assert line.startswith("missing: its kernel 6.1.0-28-amd64 lacks nvmet_tcp, wireguard -> ")
-    no_nbd = "absent program:nbdkit\nabsent program:/usr/sbin/charon-systemd\nlistener 812 pluto\n"
-    assert judged(no_nbd, ["nvme-tcp"], ["wireguard"]) == []
-    assert len(judged(no_nbd, ["nvme-tcp", "nbd"], ["both"])) == 2
+    (line,) = judged(lacks, ["nvme-tcp"], ["off"])
+    assert line.startswith("missing: its kernel 6.1.0-28-amd64 lacks nvmet_tcp -> ")
+    no_charon = "absent program:/usr/sbin/charon-systemd\nlistener 812 pluto\n"
+    assert judged(no_charon, ["nvme-tcp"], ["off"]) == []
+    assert len(judged(no_charon, ["nvme-tcp"], ["both"])) == 2
     for by, protected_by, named in ((["smb"], [], "smb"), ([], ["wiregard"], "wiregard"), ([], ["+"], "''")):
         refusal(UsageError, named, asked_for, by, protected_by)
 

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from harness.hosts.programs.answering import NOT_REACHED
-from harness.model import ISCSI, NBD, NVME_TCP, BlackBoxTarget
+from harness.model import ISCSI, NVME_TCP, BlackBoxTarget
 from harness.model.errors import HostLost, RequirementError, UsageError
 from harness.parse.hosts import parse_portal
 from harness.protection import kinds
@@ -45,7 +45,6 @@ def test_a_portal_is_read_as_it_is_typed() -> None:
         ("iscsi://nas/iqn.2004-04.com.example:a", (ISCSI, "nas", None, "iqn.2004-04.com.example:a")),
         ("nvme-tcp://nas:4420", (NVME_TCP, "nas", 4420, "")),
         ("nvme-tcp://[fd00::2]:8009", (NVME_TCP, "fd00::2", 8009, "")),
-        ("nbd://nas/export", (NBD, "nas", None, "export")),
     ):
         found = parse_portal(text)
         assert (found.typed, found.transport, found.host, found.port, found.name) == (text, *parts)
@@ -185,10 +184,10 @@ def test_the_command_asks_the_portal_if_all_is_there(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(doctor, "machine_findings", machine_findings)
     for status, state in ((0, doctor.OK), (2, doctor.MISSING)):
-        done = harness("doctor", "--portal", "nbd://nas.lan", cwd=tmp_path)
-        assert asked.pop() == Asked(transports=(NBD,), protections=()) and not asked
+        done = harness("doctor", "--portal", "nvme-tcp://nas.lan", cwd=tmp_path)
+        assert asked.pop() == Asked(transports=(NVME_TCP,), protections=()) and not asked
         assert done.returncode == status
-        for words in ("LUN 0 of iqn.x:a", "the machines are ready: harness run --portal nbd://nas.lan"):
+        for words in ("LUN 0 of iqn.x:a", "the machines are ready: harness run --portal nvme-tcp://nas.lan"):
             assert (words in done.stdout) is (state is doctor.OK)
 
 
@@ -251,7 +250,7 @@ def test_an_initiator_without_lio_has_iscsid_refused(
 
 
 def test_each_transport_and_protection_that_is_asked_for_is_tried(tmp_path: Path) -> None:
-    both = Asked(transports=("iscsi", "nvme-tcp"), protections=("wireguard", "macsec"))
+    both = Asked(transports=("iscsi", "nvme-tcp"), protections=())
     for role, nvme in (
         ("target", "an NVMe/TCP subsystem"),
         ("initiator", "an NVMe/TCP connection to itself, which appeared as /dev/nvme0n1"),
@@ -260,7 +259,7 @@ def test_each_transport_and_protection_that_is_asked_for_is_tried(tmp_path: Path
         outcomes = tried(world, role, tmp_path, both)
         assert problems(outcomes) == {}
         _, *others = (outcome.what for outcome in outcomes)
-        assert others == [nvme, "an interface of WireGuard", "an interface of MACsec"]
+        assert others == [nvme]
         assert "subsystem" in made(world) and ("connection" in made(world)) is (role == "initiator")
         assert not [c for c in world.commands if c.argv[0] == "daemon" and "charon" in c.argv[-1]]
         assert not world.left
@@ -290,14 +289,6 @@ def test_what_the_kernel_says_of_nvme_is_reported(tmp_path: Path) -> None:
     ((what, message),) = problems(tried(world, "initiator", tmp_path, NVME)).items()
     assert what == "an NVMe/TCP connection" and not world.left
     assert message == "the NVMe/TCP connection cannot be read: it was made to fail"
-
-
-def test_a_protection_that_is_not_possible_is_reported(tmp_path: Path) -> None:
-    world = World(broken=lambda command: command.argv == ("modprobe", "wireguard"))
-    for name, words in (("wireguard", "needs the module wireguard"), ("tls", "not possible yet over")):
-        found = problems(tried(world, "target", tmp_path, Asked(transports=(), protections=(name,))))
-        ((_, message),) = found.items()
-        assert words in message
 
 
 def test_what_fails_is_reported_and_does_not_hide_the_rest(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def recipe(source: Source | None = None, *, simulated: bool = False) -> Recipe:
     if simulated and not sources.is_for(COSTED, source.version):
         raise RequirementError(
             f"expected Linux 6.1, the only version whose kernel can have CPU costs, found {source.title}",
-            hint="use virtual time without --cpu-costs, or harness predict for the closed form",
+            hint="use virtual time without --cpu-costs",
         )
     files = [CONFIG, *(patch for patch in PATCHES if sources.is_for(patch.name, source.version))]
     files = [file for file in files if simulated or file.name != COSTED]

@@ -18,20 +18,25 @@ from harness.analysis import theory
 from harness.analysis.wire import framings
 from harness.analysis.wire.nvme import NvmeDialogue, in_records
 from harness.hosts.journal import Journal
-from harness.model import Column, LinkProfile, stack
+from harness.model import IPV6, Column, LinkProfile, stack
 from harness.model.errors import CommandFailed, RequirementError, UsageError
+from harness.model.protections import NESTING
 from harness.network.links import LinkPath
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
-from harness.protection import capture, tls
+from harness.protection import capture
 from harness.protection.capture import FrameReader, Seen
 from harness.protection.fail_closed import AllowInbound
 from harness.protection.layer import Carried, Due
 from harness.protection.programs import xfrm_listener as program
+from harness.protection.tls import kind as tls
 from harness.storage.nvme import transport as nvme
+from harness.testbeds.requirements import Asked
 from tests.unit.fakes import World
 from tests.unit.fakes.paths import link_path
 from tests.unit.storage.test_nvme import up, wanted
+from tests.unit.test_ipv6 import frame, require_filter, seen, tcp
+from tests.unit.testbeds.test_selftest import problems, tried
 
 PORT = nvme.PORT
 FRAMES = tls.TlsFrames(port=PORT)
@@ -200,14 +205,17 @@ def test_what_is_missing_is_named_with_what_brings_it() -> None:
 
 
 def test_it_is_innermost_and_never_with_ipsec() -> None:
-    assert stack.split("macsec+wireguard+tls") == ("macsec", "wireguard", "tls")
-    for wrong in ("tls+macsec", "aes128gcm16+tls", "tls+tls"):
+    outer = tuple(names[0] for names in NESTING[:2] if names)
+    assert stack.split("+".join((*outer, "tls"))) == (*outer, "tls")
+    for wrong in (f"tls+{outer[0]}", "aes128gcm16+tls", "tls+tls"):
         with pytest.raises(UsageError, match="before tls or an ESP proposal"):
             stack.split(wrong)
-    column = Column("wired", ("macsec", "tls"), "nvme-tcp")
-    assert (column.label, column.ipsec) == ("wired+macsec+tls.nvme-tcp", "off")
-    framing = framings.of(("macsec", "tls"), {}, make_plan(RunRequest(links=("wired",))).ipsec_mode, 1500)
-    assert framing is not None and framing.inner_mtu_bytes(1500) == 1468
+    column = Column("wired", (outer[0], "tls"), "nvme-tcp")
+    assert (column.label, column.ipsec) == (f"wired+{outer[0]}+tls.nvme-tcp", "off")
+    mode = make_plan(RunRequest(links=("wired",))).ipsec_mode
+    within, alone = (framings.of((outer[0], *more), {}, mode, 1500) for more in (("tls",), ()))
+    assert within is not None and alone is not None
+    assert within.inner_mtu_bytes(1500) == alone.inner_mtu_bytes(1500)
 
 
 def test_what_lets_tls_in_goes_by_its_priority_and_its_own_address() -> None:
@@ -260,3 +268,21 @@ def test_records_add_22_bytes_to_each_16_kib_and_theory_counts_them() -> None:
     for direction in ("read", "write"):
         bursts = zip(plain.bursts(wire, direction, 4096), sealed.bursts(wire, direction, 4096), strict=True)
         assert [sum(after.segments) - sum(before.segments) for before, after in bursts] == [22, 22]
+
+
+def test_its_records_are_known_by_their_begin_over_ipv6_too() -> None:
+    layered = tls.TlsFrames(port=4420, family=IPV6)
+    record = tcp(40000, 4420)[:20] + tls.RECORD + bytes(10)
+    assert seen(frame(6, record), layered, port=4420).numbers == {40000: {1}}
+
+
+@pytest.mark.skipif(shutil.which("tcpdump") is None, reason="tcpdump is not installed")
+@pytest.mark.parametrize("protected", [False, True])
+def test_libpcap_takes_its_filter(protected: bool) -> None:
+    require_filter(tls.TlsFrames(port=3260, family=IPV6), protected=protected)
+
+
+def test_doctor_says_that_it_is_not_possible_on_machines(tmp_path: Path) -> None:
+    asked = Asked(transports=(), protections=("tls",))
+    ((_, message),) = problems(tried(World(), "target", tmp_path, asked)).items()
+    assert "not possible yet over" in message

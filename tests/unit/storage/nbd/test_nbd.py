@@ -12,14 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from harness.analysis import theory, wire
+from harness.explain.predicted import NetworkPath
 from harness.hosts.journal import Journal
 from harness.hosts.programs import netlink
 from harness.hosts.programs.answering import NOT_REACHED
-from harness.model import NBD, BlackBoxTarget, LinkProfile
+from harness.model import BlackBoxTarget, Column, LinkProfile
 from harness.model.errors import CellInvalid, RequirementError
+from harness.parse.hosts import parse_portal
+from harness.parse.profiles import load_link
 from harness.storage import transports
 from harness.storage.nbd import transport as nbd
 from harness.storage.nbd.programs import initiator as program
@@ -27,12 +31,15 @@ from harness.storage.nvme import transport as nvme
 from harness.storage.requests import Made
 from harness.storage.transport import Export, NoAnswer, Session
 from harness.storage.udev import UdevRule
+from tests.unit.explain.test_predicted import ENDS, job, one
 from tests.unit.fakes import Command, World
 from tests.unit.storage.test_nvme import sides, wanted
+from tests.unit.storage.test_udev import of_columns
+from tests.unit.testbeds.test_doctor import require
 
 AGREED = {"max_sectors_kb": "128", "nr_requests": "128", "connections": "1"}
 REPLY_MAGIC, GO, ACK, INFO, UNKNOWN = 0x3E889045565A9, 7, 1, 3, (1 << 31) + 6
-PROTOCOL = wire.transport(NBD)
+PROTOCOL = wire.transport(nbd.NAME)
 LINK = theory.Wire(link=LinkProfile(name="x", title="", emulated=True, rate_bit_s=10**9))
 
 
@@ -48,7 +55,7 @@ def exported(world: World, **more: Any) -> Export:
 def attached(world: World, tmp_path: Path, **more: Any) -> Iterator[Session]:
     journal = Journal(tmp_path / "journal.jsonl")
     with (
-        transports.named(NBD).shared(sides(world, journal=journal, logs=tmp_path)) as shared,
+        transports.named(nbd.NAME).shared(sides(world, journal=journal, logs=tmp_path)) as shared,
         shared.attach(exported(world, **more)) as session,
     ):
         yield session
@@ -100,7 +107,7 @@ def test_without_nbdkit_the_target_lacks_a_requirement_and_a_portal_may_not_answ
 
 def test_their_export_takes_writes_only_if_that_is_meant() -> None:
     world = World()
-    reached = BlackBoxTarget(transport=NBD, typed="nbd://nas", address="192.0.2.2", port=10809, name="x")
+    reached = BlackBoxTarget(transport=nbd.NAME, typed="nbd://nas", address="192.0.2.2", port=10809, name="x")
     theirs = up(world, black_box=reached)
     for read_only, asked in ((True, None), (False, False)):
         export = exported(world, read_only=read_only)
@@ -182,3 +189,26 @@ def test_larger_requests_are_no_advice() -> None:
         return theory.predict(LINK, found, direction="read", block_bytes=256 << 10, device_s=0.0).time_s
 
     assert 0.999 < time_s(1024) / time_s(128) < 1 and not PROTOCOL.remedy
+
+
+def test_each_column_of_an_initiator_has_a_rule_of_its_own() -> None:
+    of_columns(world := World(), up(world))
+
+
+def test_a_portal_names_the_export_and_no_unit() -> None:
+    found = parse_portal("nbd://nas/export")
+    assert (found.transport, found.host, found.port, found.name) == (nbd.NAME, "nas", None, "export")
+    named = BlackBoxTarget(transport=nbd.NAME, typed="nbd://nas", address="192.0.2.2", port=1, name="disk")
+    assert named.unit == "disk" and msgspec.structs.replace(named, name="").unit == "nbd://nas"
+
+
+def test_what_its_target_needs_is_asked_for() -> None:
+    lacks = "absent program:nbdkit\nabsent module:iscsi_target_mod\n"
+    require(lacks, by=("nvme-tcp",))
+    with pytest.raises(RequirementError, match="packages are missing: nbdkit "):
+        require(lacks, by=(nbd.NAME,))
+
+
+def test_nothing_is_known_of_its_cpu_costs() -> None:
+    path = NetworkPath(column=Column("wired", transport=nbd.NAME), link=load_link("wired"))
+    assert "nbd has no CPU costs" in one(ENDS, path, job("4k")).why_not

@@ -22,15 +22,18 @@ from harness.hosts import Host
 from harness.model import ENDS, End, HopKind
 from harness.model.errors import CommandFailed, RequirementError
 from harness.model.probing import Cipher
-from harness.model.protections import MACSEC, MACSEC_MKA, PROTECTIONS
+from harness.model.protections import PROTECTIONS
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.parse import proc_crypto
-from harness.protection import layer, mka, overlay
+from harness.protection import layer, overlay
 from harness.protection.kind import Found, Leg, Protection, Underlay
 from harness.protection.layer import HEADER_BYTES
+from harness.protection.macsec import mka
 from harness.protection.overlay import Overlay
 from harness.protection.xfrm_listener import ListenerReport
+
+MACSEC, MACSEC_MKA = "macsec", "macsec-mka"
 
 ETHERTYPE = 0x88E5
 """802.1AE, table 9-1."""
@@ -124,6 +127,7 @@ class MacsecDriver(Overlay):
     negotiates: bool = False
 
     NAME = MACSEC
+    ROOM = __package__
     IS_BOUND = True
     SEALED_BYTES = PROTECTIONS[MACSEC].sealed_bytes
     HEADER_BYTES = HEADER_BYTES

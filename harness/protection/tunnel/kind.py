@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.hosts import Host
-from harness.model.protections import TUNNEL
 from harness.network import interfaces, links
 from harness.network.links import LinkPath
 from harness.observe.counters import traffic
 from harness.protection.kind import Found, Leg, Protection
 from harness.protection.layer import Carried, Due, EndCounts, Frames, Layer, Tally
+
+NAME = "tunnel"
 
 PROGRAMS = {
     "tailscaled": "Tailscale (WireGuard in user space)",
@@ -86,7 +87,7 @@ def recognise(leg: Leg) -> Found | str | None:
     if not title:
         return f"{device.name} is a tunnel of an unknown program"
     return Found(
-        name=TUNNEL,
+        name=NAME,
         frames=TunnelFrames(),
         watch=_watch,
         below=interfaces.default_interface(leg.host),
@@ -138,7 +139,7 @@ class TunnelLayer(Layer):
 
 OFFERED = (
     Protection(
-        name=TUNNEL,
+        name=NAME,
         kinds=lambda _run: {},
         modules=(),
         trials=lambda _host, _role, _folder: (),

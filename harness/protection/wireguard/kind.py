@@ -3,7 +3,7 @@
 
 Keys are made for the run, by the kernel of each end; private ones never leave it. Only the initiator is told
 where its peer is, as behind a firewall, and only one UDP port is open on the target. No package is needed:
-``programs/overlay.py`` speaks with the kernel itself, which since Linux 5.6 has the module ``wireguard``.
+``programs/interface.py`` speaks with the kernel itself, which since Linux 5.6 has the module ``wireguard``.
 
 A killed run leaves the interface, which takes its keys, addresses and routes along, and the fail-closed
 policies.
@@ -12,6 +12,7 @@ policies.
 from __future__ import annotations
 
 import contextlib
+import functools
 import ipaddress
 import struct
 from collections.abc import Iterator, Sequence
@@ -20,13 +21,7 @@ from dataclasses import dataclass
 from harness.model import IPV4, Family, addresses
 from harness.model.errors import CommandFailed
 from harness.model.probing import Cipher
-from harness.model.protections import (
-    POLY1305_BYTES,
-    UDP_HEADER_BYTES,
-    WIREGUARD,
-    WIREGUARD_BLOCK_BYTES,
-    WIREGUARD_HEADER_BYTES,
-)
+from harness.model.protections import PROTECTIONS, UDP_HEADER_BYTES
 from harness.network import links, sysctls
 from harness.network.links import LinkPath
 from harness.protection import layer, overlay
@@ -34,6 +29,8 @@ from harness.protection.kind import Found, Leg, Protection, Underlay
 from harness.protection.layer import Due, Tally, of_ip, within_ip
 from harness.protection.overlay import Overlay
 from harness.protection.xfrm_listener import ListenerReport
+
+WIREGUARD = "wireguard"
 
 FIRST_PORT = 0x4800
 """UDP. The path's index is added, and 256 for each overlay below. The machine's own may have 51820."""
@@ -49,6 +46,10 @@ drivers/net/wireguard/device.c)."""
 
 CIPHER = "chacha20poly1305"
 """There is one (RFC 8439), in the kernel's lib/crypto, by no name in /proc/crypto."""
+
+
+ask = functools.partial(overlay.ask, room=__package__, program=overlay.PROGRAM)
+"""Has ``programs/interface.py`` do something on a host."""
 
 
 def port(path: LinkPath, level: int) -> int:
@@ -112,10 +113,11 @@ class WireGuardDriver(Overlay):
     """WireGuard in a run."""
 
     NAME = WIREGUARD
+    ROOM = __package__
     IS_BOUND = False
-    SEALED_BYTES = WIREGUARD_HEADER_BYTES + POLY1305_BYTES
+    SEALED_BYTES = PROTECTIONS[WIREGUARD].around_bytes - UDP_HEADER_BYTES
     # It counts messages with their padding (wg_packet_consume_data_done(), receive.c).
-    HEADER_BYTES = SEALED_BYTES + WIREGUARD_BLOCK_BYTES - 1
+    HEADER_BYTES = SEALED_BYTES + PROTECTIONS[WIREGUARD].pads_to_bytes - 1
 
     def frames(self, underlay: Underlay) -> WireGuardFrames:
         return WireGuardFrames(port=port(underlay.below, underlay.level), family=underlay.below.ip)
@@ -126,11 +128,11 @@ class WireGuardDriver(Overlay):
         with contextlib.ExitStack() as stack:
             for end, host, iface, *_ in links.ends(within):
                 stack.enter_context(sysctls.set_to(self.run.journal, host, (REDIRECTS,), "0"))
-                keys[end] = overlay.ask(host, "open", interface=iface, port=number)["public_key"]
+                keys[end] = ask(host, "open", interface=iface, port=number)["public_key"]
             for (end, host, iface, _, allowed), (*_, peer) in zip(
                 links.ends(within), links.ends(underlay.below), strict=True
             ):
-                overlay.ask(
+                ask(
                     host,
                     "peer",
                     interface=iface,
@@ -161,7 +163,7 @@ def recognise(leg: Leg) -> Found | str | None:
     iface = leg.device.name
     if leg.device.linkinfo.info_kind != WIREGUARD or not leg.address:
         return None
-    reported, there = overlay.ask(leg.host, "found", interface=iface), ipaddress.ip_address(leg.address)
+    reported, there = ask(leg.host, "found", interface=iface), ipaddress.ip_address(leg.address)
     fits = [
         (network.prefixlen, peer)
         for peer in reported["peers"]

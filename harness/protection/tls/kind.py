@@ -23,7 +23,6 @@ from harness.hosts import Host
 from harness.model import ENDS, IPV4, IPV6, End, Family, addresses
 from harness.model.errors import RequirementError
 from harness.model.probing import Cipher
-from harness.model.protections import TLS
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.protection import layer, overlay
@@ -33,7 +32,7 @@ from harness.protection.layer import Carried, Due, EndCounts, Layer, Tally, of_i
 from harness.storage.nvme import transport as nvme
 
 MODULES = ("tls", "nvme_keyring")
-TITLE = "TLS"
+NAME, TITLE = "tls", "TLS"
 DAEMON = "tlshd"
 PACKAGE = "ktls-utils"
 
@@ -317,8 +316,8 @@ def _refuse() -> None:
 
 OFFERED = (
     Protection(
-        name=TLS,
-        kinds=lambda run: {TLS: TlsDriver(daemons=TlsDaemons(run=run))},
+        name=NAME,
+        kinds=lambda run: {NAME: TlsDriver(daemons=TlsDaemons(run=run))},
         modules=MODULES,
         trials=lambda _host, _role, _folder: ((TITLE, _refuse),),
         cipher=Cipher(algorithms=("gcm(aes)",), key_bits=128),

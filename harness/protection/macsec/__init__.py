@@ -1,0 +1,1 @@
+"""MACsec, with static keys or by MKA."""

@@ -1,0 +1,1 @@
+"""TLS within NVMe/TCP."""

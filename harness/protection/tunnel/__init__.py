@@ -1,0 +1,1 @@
+"""Tunnels of user-space programs that are there already."""

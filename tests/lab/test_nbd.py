@@ -1,0 +1,19 @@
+"""NBD: a disk comes, tells and goes, also after a kill."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lab.cli import run_inside
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.mark.parametrize("kernel", ["debian", pytest.param("custom", marks=pytest.mark.custom_kernel)])
+def test_a_disk_comes_tells_and_goes(kernel: str) -> None:
+    run_inside("inside.nbd", kernel=kernel)
+
+
+@pytest.mark.custom_kernel
+def test_after_a_kill_clean_restores_everything() -> None:
+    run_inside("inside.killed_nbd_run", kernel="custom")

@@ -1,0 +1,59 @@
+"""Results of a transport or a protection that this harness does not have: shown, and not judged by what only
+that could tell. A plan that needs one is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.analysis.wire import framings
+from harness.model import Column, IpsecMode
+from harness.model.errors import UsageError
+from harness.model.protections import PROTECTIONS, missing
+from harness.protection import kinds
+from tests.unit.command import harness
+
+STORED = Path(__file__).parents[3] / "docs" / "figures" / "protections"
+HERE, GONE = "nvme-tcp", "gone-tcp"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gone") / "run"
+    shutil.copytree(STORED, folder)
+    for file in [*folder.rglob("*.json")]:
+        file.write_bytes(file.read_bytes().replace(HERE.encode(), GONE.encode()))
+        file.rename(file.with_name(file.name.replace(HERE, GONE)))
+    return folder
+
+
+def test_figures_of_a_transport_are_the_same(run: Path) -> None:
+    words = ("--format", "jsonl")
+    found, known = (harness("export", str(folder), *words, cwd=run) for folder in (run, STORED))
+    assert found.returncode == known.returncode == 0, found.stderr
+    assert found.stdout.replace(GONE, HERE) == known.stdout
+    table = harness("table", str(run), cwd=run)
+    assert table.returncode == 0 and GONE in table.stdout, table.stderr
+
+
+def test_a_report_has_its_columns_and_its_plan_is_refused(run: Path, tmp_path: Path) -> None:
+    done = harness("explain", str(run), cwd=tmp_path)
+    assert done.returncode == 0 and f"wired.{GONE}" in done.stdout, done.stderr
+    done = harness("report", str(run), "-o", "page.html", cwd=tmp_path)
+    assert done.returncode == 0 and GONE in (tmp_path / "page.html").read_text(encoding="utf-8")
+    done = harness("run", "--resume", str(run), cwd=tmp_path)
+    assert done.returncode == 2 and f"there is no transport '{GONE}'" in done.stderr
+
+
+def test_nothing_is_said_of_packets_of_a_protection(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before = harness("export", str(STORED), "--format", "jsonl", cwd=tmp_path)
+    monkeypatch.setitem(PROTECTIONS, "macsec", missing("macsec"))
+    assert harness("export", str(STORED), "--format", "jsonl", cwd=tmp_path).stdout == before.stdout
+    assert framings.of(("macsec",), {}, IpsecMode.TRANSPORT, 1500) is None
+    assert (Column("wired", ("macsec",)).title, Column("wired", ("macsec",)).has_ipsec) == ("macsec", False)
+    done = harness("explain", str(STORED), cwd=tmp_path)
+    assert done.returncode == 0 and "wired+macsec" in done.stdout, done.stderr
+    with pytest.raises(UsageError, match="a protection that this harness has, found macsec"):
+        kinds.named("macsec")

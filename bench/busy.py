@@ -25,7 +25,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from bench.disturbed import SPIN
-from bench.predictions import run_harness
+from bench.in_turns import run_harness
 from harness import report
 from harness.analysis import stats
 from harness.explain import Limit

@@ -23,6 +23,7 @@ from harness.explain.verdict import Confidence
 from harness.parse.profiles import data_folder
 from harness.questions.figures import answer, reported
 from harness.questions.figures.answer import AnswerKind, Judged
+from tools.scores import Table
 
 FOLDER = data_folder() / "profiles" / "references" / "public"
 VERDICTS, EXPLANATIONS = "verdicts.toml", "explanations.toml"
@@ -91,6 +92,19 @@ def write() -> None:
         lines += ["", f"[{name}]"]
         lines += [f"{json.dumps(e.title)} = {json.dumps([in_short(e), str(e.confidence)])}" for e in found]
     (FOLDER / VERDICTS).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def for_docs() -> Table:
+    """The verdicts on figures whose authors named a cause, for docs."""
+    found = list(rows())
+    scored = [
+        [name, judged.title, in_short(judged), str(judged.confidence), result]
+        for name, judged, result, _ in found
+        if result
+    ]
+    columns = ["set", "figure", "verdict", "confidence", "score"]
+    command, said = "python bench/figures.py", [summary(found)[0]]
+    return Table(command=command, measured="", columns=columns, rows=scored, summary=said)
 
 
 def summary(found: list[tuple[str, Judged, str, str]]) -> tuple[str, bool]:

@@ -34,6 +34,14 @@ Figures = dict[Cell, float]
 """MB/s of each cell."""
 
 
+def run_harness(*words: str, may_fail: bool = False) -> str:
+    """What a harness prints; unless it may fail, a failure ends the script."""
+    done = subprocess.run([*HARNESS, *words], capture_output=True, text=True, check=False)
+    if done.returncode and not may_fail:
+        sys.exit(f"{' '.join(words)}: {done.stderr[-2000:]}")
+    return done.stdout
+
+
 def argument_parser(doc: str | None, *, rounds: int = 5) -> argparse.ArgumentParser:
     """The options that all these scripts have; ``doc`` is the script's own, and ``rounds`` the default."""
     made = argparse.ArgumentParser(description=(doc or "").splitlines()[0])

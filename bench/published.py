@@ -17,8 +17,8 @@ import msgspec
 
 from bench.sweeps import measured
 from harness.analysis.schedule import throughput_bytes_s
-from harness.articles.experiments import Experiment, Values
 from harness.parse.profiles import data_folder
+from harness.questions.documents.experiments import Experiment, Values
 
 WITHIN = 0.10
 ALWAYS: Values = {"protect": "off", "repeats": "1", "seed": "1"}

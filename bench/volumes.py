@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from bench.predictions import run_harness
+from bench.in_turns import run_harness
 from harness import report
 from harness.explain.volumes import DISKS
 from harness.model import Column

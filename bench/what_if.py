@@ -39,7 +39,8 @@ from pathlib import Path
 import msgspec
 from tabulate import tabulate
 
-from bench.predictions import PROJECT, SERIES, cpu_costs_of, run_harness
+from bench.in_turns import run_harness
+from bench.series import PROJECT, SERIES, cpu_costs_of
 from harness.analysis import disturbance, stats
 from harness.analysis.cpu_costs import CpuCosts
 from harness.analysis.interval import Interval

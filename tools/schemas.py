@@ -18,10 +18,8 @@ from typing import Any, cast
 import msgspec
 from msgspec import structs
 
-from harness.explain.predicted import PrintedPrediction
 from harness.explain.printed import PrintedVerdicts
 from harness.explain.published import Published
-from harness.explain.scored import Score
 from harness.explain.what_if import PrintedWhatIf
 from harness.model import SCHEMA_VERSION, Io, Latency, Plan, Record
 from harness.parse import fio
@@ -64,11 +62,9 @@ TYPES: Mapping[str, tuple[Any, str]] = {
     "table": (PrintedTable, "What `harness table --format json` prints"),
     "view": (PrintedView, "What `harness table --view VIEW --format json` prints"),
     "compare": (PrintedComparison, "What `harness compare --format json` prints"),
-    "predict": (PrintedPrediction, "What `harness predict --format json` prints"),
-    "predict-score": (Score, "What `harness predict --score --format json` prints"),
     "explain": (PrintedVerdicts, "What `harness explain --format json` prints"),
     "explain-reference": (Published, "What `harness explain --reference NAME --format json` prints"),
-    "what-if": (PrintedWhatIf, "What `harness explain` and `predict` print with --what-if --format json"),
+    "what-if": (PrintedWhatIf, "What --what-if --format json prints"),
     "parse-fio": (_parsed_fio(), "What `harness parse fio` prints"),
     "parse-ping": (EchoOutput, "What `harness parse ping` and `harness parse hping3` print"),
     "parse-iperf": (IperfOutput, "What `harness parse iperf3` and `harness parse iperf2` print"),

@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import msgspec
 from tabulate import tabulate
+
+from harness.model import DEFAULT_TRANSPORT, TRANSPORTS
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "figures" / "scores"
@@ -73,21 +76,6 @@ def load(name: str) -> Table:
     return msgspec.json.decode((FOLDER / f"{name}.json").read_bytes(), type=Table)
 
 
-def third_party() -> Table:
-    """The verdicts on published figures whose authors named a cause."""
-    from bench import figures as bench
-
-    found = list(bench.rows())
-    rows = [
-        [name, judged.title, bench.in_short(judged), str(judged.confidence), score]
-        for name, judged, score, _ in found
-        if score
-    ]
-    columns = ["set", "figure", "verdict", "confidence", "score"]
-    summary = [bench.summary(found)[0]]
-    return Table(command="python bench/figures.py", measured="", columns=columns, rows=rows, summary=summary)
-
-
 def injections() -> Table:
     """The verdicts on bottlenecks that were injected, judged again from the stored evidence."""
     from bench import whom_to_blame as bench
@@ -117,7 +105,8 @@ def theory() -> Table:
         for line in [*against.documented()][2:]:
             cells = [cell.strip() for cell in line.strip("|").split("|")]
             found.setdefault(f"iSCSI, {cells[1]}", []).append((cells[6], cells[9]))
-    for name, title in (("nvme-tcp", "NVMe/TCP"), ("nbd", "NBD"), ("protections", "")):
+    others = {name: title for name, title in TRANSPORTS.items() if name != DEFAULT_TRANSPORT}
+    for name, title in (others | {"protections": ""}).items():
         for row in load(f"theory-{name}").rows:
             found.setdefault(title or row[0], []).append((row[-4], row[-1]))
     rows = [
@@ -134,7 +123,7 @@ def _percent(text: str) -> float:
 
 
 JUDGED: Mapping[str, Callable[[], Table]] = {
-    "third-party": third_party,
+    "third-party": lambda: import_module("bench.figures").for_docs(),
     "injections": injections,
     "theory": theory,
 }

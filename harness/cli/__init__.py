@@ -15,10 +15,19 @@ import typer
 from typer.core import TyperCommand
 
 from harness.cli.help import Command, Group
-from harness.cli.streams import complain, hint, prepare_streams, say, silence, tell_error, tell_interruption
 from harness.hosts import signals
 from harness.model import unread
 from harness.model.errors import HarnessError, Interrupted, Unreadable
+from harness.questions import questions
+from harness.terminal.streams import (
+    complain,
+    hint,
+    prepare_streams,
+    say,
+    silence,
+    tell_error,
+    tell_interruption,
+)
 from harness.version import __version__
 
 INTERRUPTED = 130
@@ -71,8 +80,10 @@ class LazyCommand(TyperCommand):
 
 @functools.cache
 def _docstrings(module: str) -> dict[str, str]:
-    """What the functions of a module here say of themselves. To read it takes a few ms, to import it more."""
-    tree = ast.parse(Path(__file__).with_name(f"{module}.py").read_bytes())
+    """What the functions of a module say of themselves. To read it takes a few ms, to import it more."""
+    tree = ast.parse(
+        Path(__file__).parents[1].joinpath(*module.split(".")[1:]).with_suffix(".py").read_bytes()
+    )
     return {
         each.name: ast.get_docstring(each) or "" for each in tree.body if isinstance(each, ast.FunctionDef)
     }
@@ -85,7 +96,7 @@ def _add(name: str, place: str, heading: str) -> None:
         name, cls=LazyCommand, help=GROUPS.get(name) or _docstrings(module)[member], rich_help_panel=heading
     )
     def load() -> object:
-        here = import_module(f"{__package__}.{module}")
+        here = import_module(module)
         found = getattr(here, member)
         if not isinstance(found, typer.Typer):
             alone = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -106,7 +117,6 @@ HEADINGS = {
         "sweep": "run:sweep",
         "knee": "run:knee",
         "probe": "probe:probe",
-        "reproduce": "reproduce:reproduce_command",
     },
     "Read results": {
         "table": "results:table",
@@ -115,12 +125,10 @@ HEADINGS = {
         "report": "explained:report_command",
         "plot": "explained:plot",
         "export": "results:export_command",
-        "share": "shared:share_command",
         "parse": "parse:parse_app",
     },
     "Predict": {
         "cpu-cost": "cpu_cost:cpu_cost",
-        "predict": "predict:predict_command",
     },
     "Set up": {
         "doctor": "machine:doctor_command",
@@ -130,10 +138,9 @@ HEADINGS = {
         "clean": "machine:clean",
     },
 }
-"""Where each command is: module and name, below its heading in ``harness --help``. What it does is the
-function's docstring, whose first sentence has room on a line there."""
+"""Where each command is: module and name, below its heading in ``harness --help``; questions add their own.
+What it does is the function's docstring, whose first sentence has room on a line there."""
 
-COMMANDS = {name: place for commands in HEADINGS.values() for name, place in commands.items()}
 
 GROUPS = {
     "lab": "Keep a lab up, or run a command in its kernel.",
@@ -164,14 +171,7 @@ harness plot roofline results/RUN -o roofline.svg""",
     "cpu-cost": """harness cpu-cost -o lab.toml
 harness cpu-cost ssh://server             (single operations, without root)
 harness cpu-cost monday.toml tuesday.toml (compare two)""",
-    "predict": """harness predict --cpu-costs lab-debian --link wired:rtt=2ms --protect both
-harness predict --cpu-costs server.toml --initiator-cpu-costs laptop.toml""",
-    "reproduce": """harness reproduce --run
-harness reproduce --run --quick --article pppoe
-harness reproduce results/articles -o articles.html""",
     "export": "harness export results/ --format parquet -o results.parquet",
-    "share": """harness share results/RUN -o mine.zip
-harness compare mine.zip results/RUN       (it reads like a run's folder)""",
     "list": """harness list links
 harness list protections --format json""",
     "doctor": """harness doctor --target ssh://root@server --initiator local
@@ -179,9 +179,20 @@ harness doctor --portal nas.lan""",
 }
 """Below each command's help, a line each."""
 
+for _question in questions():
+    for _offered in _question.commands:
+        HEADINGS.setdefault(_offered.heading, {})[_offered.name] = _question.place_of(_offered)
+        EXAMPLES[_offered.name] = _offered.examples
+
+COMMANDS = {
+    name: place if "." in place else f"{__package__}.{place}"
+    for commands in HEADINGS.values()
+    for name, place in commands.items()
+}
+
 for _heading, _commands in HEADINGS.items():
-    for _name, _place in _commands.items():
-        _add(_name, _place, _heading)
+    for _name in _commands:
+        _add(_name, COMMANDS[_name], _heading)
 
 
 def _version(wanted: bool) -> None:

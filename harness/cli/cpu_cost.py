@@ -10,12 +10,6 @@ import typer
 from tabulate import tabulate
 
 from harness.analysis.cpu_costs import CpuCosts
-from harness.cli import options
-from harness.cli.common import output_option
-from harness.cli.console import PlanOption, QuietOption, carry_out, measuring, print_plan, tell_start
-from harness.cli.progress import process_started_s
-from harness.cli.results import write
-from harness.cli.streams import be_quiet, tell
 from harness.explain import compared, demand, predicted
 from harness.model import Plan, temporary
 from harness.model.errors import Interrupted, UsageError
@@ -27,6 +21,11 @@ from harness.planning.cpu_costs import CpuCostRequest, make_plan
 from harness.probes import by_itself
 from harness.results.measured import Measured
 from harness.results.store import RunFolder
+from harness.terminal import options
+from harness.terminal.common import output_option, write
+from harness.terminal.console import PlanOption, QuietOption, carry_out, measuring, print_plan, tell_start
+from harness.terminal.progress import process_started_s
+from harness.terminal.streams import be_quiet, tell
 from harness.testbeds import testbed
 
 OPTIONS = (

@@ -15,23 +15,6 @@ import msgspec
 import typer
 
 from harness import explain, report
-from harness.cli import options
-from harness.cli.common import (
-    AuthorOption,
-    MetricOption,
-    NotesOption,
-    PoolOption,
-    ReferenceOption,
-    ResultsPaths,
-    TitleOption,
-    WhatIfOption,
-    format_option,
-    output_option,
-)
-from harness.cli.console import carry_out, measuring, print_plan
-from harness.cli.progress import left_s, process_started_s
-from harness.cli.results import write
-from harness.cli.streams import NARROW, tell
 from harness.explain import curves, knees, published, volumes, what_if
 from harness.hosts.state import owner
 from harness.model import LINK_LOCAL, Plan, Record
@@ -50,6 +33,23 @@ from harness.results import archive, planned, sweep
 from harness.results.measured import Measured
 from harness.results.store import RESULTS, RunFolder, open_runs
 from harness.table import Metric
+from harness.terminal import options
+from harness.terminal.common import (
+    AuthorOption,
+    MetricOption,
+    NotesOption,
+    PoolOption,
+    ReferenceOption,
+    ResultsPaths,
+    TitleOption,
+    WhatIfOption,
+    format_option,
+    output_option,
+    write,
+)
+from harness.terminal.console import carry_out, measuring, print_plan
+from harness.terminal.progress import left_s, process_started_s
+from harness.terminal.streams import NARROW, tell
 
 PAUSE_S = 3.0
 """Between two looks at the folders."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-from harness.cli.streams import tell
 from harness.model import renamed
+from harness.terminal.streams import tell
 
 SECOND_COLUMN = 22
 """The widest option that has its words in the same line."""

@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 
 from harness.cli import machine
-from harness.cli.console import holding
 from harness.cli.machine import KERNEL, MEMORY
-from harness.cli.streams import say
 from harness.hosts.state import state_folder
 from harness.model import LabKernel
 from harness.model.units import format_duration, format_size, parse_duration_s
 from harness.results.store import RESULTS
+from harness.terminal.console import holding
+from harness.terminal.streams import say
 from harness.testbeds import testbed
 from harness.testbeds.lab import boot, persistent
 from harness.testbeds.lab.kernels import kernel as kernels

@@ -14,19 +14,20 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from harness.cli import options
-from harness.cli.console import holding, tell_recovery
-from harness.cli.progress import bar
 from harness.cli.run import learn_secret
-from harness.cli.streams import err, out, say, tell_error
 from harness.hosts.journal import Journal
 from harness.hosts.state import lasting_folder
 from harness.model import MOST_INITIATORS, LabKernel, temporary
 from harness.model.errors import BusyError, HarnessError, TestbedError, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_duration
-from harness.parse.hosts import LOCAL, parse_hop, parse_portal
+from harness.observe import hops
+from harness.parse.hosts import LOCAL, parse_portal
 from harness.planning.request import RunRequest
+from harness.terminal import options
+from harness.terminal.console import holding, tell_recovery
+from harness.terminal.progress import bar
+from harness.terminal.streams import err, out, say, tell_error
 from harness.testbeds import doctor, portals, testbed
 from harness.testbeds.lab import boot, persistent
 from harness.testbeds.lab import per_host as several
@@ -77,11 +78,14 @@ def doctor_command(**typed: object) -> None:
     if portal is not None:
         asked = Asked(transports=(portal.transport,), protections=())
         learn_secret(request)
-    between = [parse_hop(text) for text in request.hops]
-    has_machines = bool(taking_part or between)
+    for text in request.hops:
+        hops.check(text)
+    has_machines = bool(taking_part or request.hops)
     found = doctor.findings()
     if has_machines:
-        found = itertools.chain(doctor.machine_findings(taking_part, asked), doctor.hop_findings(between))
+        found = itertools.chain(
+            doctor.machine_findings(taking_part, asked), doctor.hop_findings(request.hops)
+        )
     width = max((len(machine.name) for machine in taking_part), default=5)
     untried = {machine.name for machine in taking_part}
 

@@ -10,8 +10,17 @@ from pathlib import Path
 import typer
 
 from harness.analysis import disturbance
-from harness.cli import options
-from harness.cli.console import (
+from harness.cli.results import print_view
+from harness.model import Plan
+from harness.model.errors import UsageError
+from harness.model.units import format_duration
+from harness.planning import probe_plan
+from harness.planning.probe_plan import ProbeRequest
+from harness.results.store import RunFolder
+from harness.runs.prober import questions
+from harness.table.views import View
+from harness.terminal import options
+from harness.terminal.console import (
     PlanOption,
     QuietOption,
     ResumeOption,
@@ -23,17 +32,8 @@ from harness.cli.console import (
     resumed,
     tell_start,
 )
-from harness.cli.progress import process_started_s
-from harness.cli.results import print_view
-from harness.cli.streams import be_quiet, say, tell
-from harness.model import Plan
-from harness.model.errors import UsageError
-from harness.model.units import format_duration
-from harness.planning import probe_plan
-from harness.planning.probe_plan import ProbeRequest
-from harness.results.store import RunFolder
-from harness.runs.prober import questions
-from harness.table.views import View
+from harness.terminal.progress import process_started_s
+from harness.terminal.streams import be_quiet, say, tell
 from harness.testbeds import testbed
 
 

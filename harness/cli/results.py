@@ -14,26 +14,26 @@ from typing import Annotated
 import typer
 
 from harness.api import Results
-from harness.cli.common import (
+from harness.model.errors import UsageError
+from harness.model.probing import NAMED
+from harness.model.units import parse_percent
+from harness.parse import references
+from harness.results.measured import Measured
+from harness.results.store import RESULTS, open_probes
+from harness.table import Metric, Options, RatioTo, TableFormat, comparison, curves, export, render
+from harness.table.views import View, build_counters, build_scale
+from harness.table.views import build as build_view
+from harness.table.views import render as render_view
+from harness.terminal.common import (
     MetricOption,
     PoolOption,
     ReferenceOption,
     ResultsPaths,
     format_option,
     output_option,
+    write,
 )
-from harness.cli.streams import NARROW, tell
-from harness.model.errors import UsageError
-from harness.model.probing import NAMED
-from harness.model.units import parse_percent
-from harness.parse import references
-from harness.parse.files import shown_path
-from harness.results.measured import Measured
-from harness.results.store import RESULTS, open_probes, write_out
-from harness.table import Metric, Options, RatioTo, TableFormat, comparison, curves, export, render
-from harness.table.views import View, build_counters, build_scale
-from harness.table.views import build as build_view
-from harness.table.views import render as render_view
+from harness.terminal.streams import NARROW, tell
 
 NOT_JUDGED = 3
 """Exit status of a comparison in which not one cell could be judged."""
@@ -138,18 +138,6 @@ def export_command(
         sys.stdout.buffer.write(data)
     else:
         write(output, data)
-
-
-def write(file: Path, data: bytes) -> None:
-    """Write what a user named with -o: a file, whole or not at all, or an existing device or pipe."""
-    try:
-        write_out(file, data)
-    except (OSError, ValueError) as error:
-        said = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(
-            f"expected {shown_path(file)} to take the output: {said}",
-            hint="name another file with -o",
-        ) from error
 
 
 def print_view(

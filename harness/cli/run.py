@@ -11,22 +11,6 @@ from typing import Annotated
 import msgspec
 import typer
 
-from harness.cli import options
-from harness.cli.console import (
-    PlanOption,
-    QuietOption,
-    ResumeOption,
-    VerboseOption,
-    carry_out,
-    measured_again,
-    measuring,
-    print_plan,
-    require_disk,
-    resumed,
-    tell_start,
-)
-from harness.cli.progress import process_started_s
-from harness.cli.streams import be_quiet, say, tell
 from harness.model import Plan
 from harness.model.errors import HarnessError, UsageError
 from harness.model.units import format_duration, shown
@@ -41,6 +25,22 @@ from harness.results import planned
 from harness.results.store import RunFolder, write_out
 from harness.results.sweep import schedule
 from harness.storage import chap
+from harness.terminal import options
+from harness.terminal.console import (
+    PlanOption,
+    QuietOption,
+    ResumeOption,
+    VerboseOption,
+    carry_out,
+    measured_again,
+    measuring,
+    print_plan,
+    require_disk,
+    resumed,
+    tell_start,
+)
+from harness.terminal.progress import process_started_s
+from harness.terminal.streams import be_quiet, say, tell
 from harness.testbeds import testbed
 
 DEFAULTS = RunRequest()

@@ -7,7 +7,7 @@ link carries its dialogue: the cells of ``analysis.stations``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -137,18 +137,6 @@ class PrintedPredicted(Predicted, frozen=True, kw_only=True):
             rests_on=found.breakdown_ns,
             unsure=found.made_of,
         )
-
-
-class PrintedPrediction(msgspec.Struct, frozen=True, kw_only=True):
-    """A predicted matrix: ``predicted`` is always true. ``target_cpu_costs`` and ``initiator_cpu_costs`` are
-    names of CPU cost files, ``outside`` says which parts were never validated (``harness predict --score``),
-    and which CPU costs come from a busy machine."""
-
-    target_cpu_costs: str
-    initiator_cpu_costs: str
-    predicted: bool = True
-    outside: tuple[str, ...] = ()
-    cells: tuple[PrintedPredicted, ...] = ()
 
 
 class _NoCost(Exception):
@@ -355,42 +343,6 @@ def _work(
     return found._replace(ns=found.ns + more_ns, sealing_ns=found.sealing_ns + more_ns)
 
 
-def _us(ns: float) -> str:
-    """In us, three digits at least."""
-    return f"{ns / 1000:.0f}" if ns >= 1e5 else f"{ns / 1000:.3g}"
-
-
-def rows(found: Sequence[Predicted]) -> Iterator[list[str]]:
-    """A line of a table for each."""
-    for each in found:
-        if (rate := each.rate_mb_s) is None:
-            yield [each.name, each.workload, "n/a", "", "", each.why_not]
-            continue
-        parts = ", ".join(f"{name} {_us(ns)}" for name, ns in each.breakdown_ns.items() if ns >= 50)
-        sources = (f"{name} {100 * part:.0f} %" for name, part in rate.made_of.items() if part >= 0.005)
-        yield [
-            each.name,
-            each.workload,
-            f"{rate.mid:.4g} ({rate.low:.4g} to {rate.high:.4g})",
-            f"{each.limited_by}",
-            parts,
-            ", ".join(sources),
-        ]
-
-
-HEADINGS = (PREDICTED, "workload", "MB/s, 90 %", "limits", "us of an I/O", "sources of uncertainty")
-
-
-def sentence(ends: Ends) -> str:
-    """What stands above the table: that nothing of it was measured, and what it is from."""
-    initiator = ends.initiator or ends.target
-    one = WhichEnd.BOTH in ends.of_each()
-    whose = f"the target's CPU costs of {ends.target.name}, the initiator's of {initiator.name}"
-    return f"{PREDICTED}, not measured: calculated from " + (
-        f"the CPU costs of {ends.target.name}, where one core has both ends" if one else whose
-    )
-
-
 def doubts(ends: Ends) -> list[str]:
     """What is wrong with the lists themselves: on a busy machine a round trip waits for other programs."""
     lists = [found for found in (ends.target, ends.initiator) if found is not None]
@@ -400,13 +352,3 @@ def doubts(ends: Ends) -> list[str]:
         for found in lists
         if found.fit is not None and found.fit.taken > disturbance.THRESHOLD
     ]
-
-
-def document(ends: Ends, found: Sequence[Predicted], outside: Sequence[str]) -> PrintedPrediction:
-    """What ``harness predict --format json`` prints."""
-    return PrintedPrediction(
-        target_cpu_costs=ends.target.name,
-        initiator_cpu_costs=(ends.initiator or ends.target).name,
-        outside=tuple(outside),
-        cells=tuple(map(PrintedPredicted.of, found)),
-    )

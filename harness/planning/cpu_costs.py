@@ -1,5 +1,4 @@
-"""Plans for ``harness cpu-cost``, a small ordinary run whose cells differ in one thing each, and the cells of
-a matrix that ``harness predict`` calculates without measuring."""
+"""Plans for ``harness cpu-cost``: a small ordinary run whose cells differ in one thing each."""
 
 from __future__ import annotations
 
@@ -8,11 +7,9 @@ from typing import ClassVar
 
 import msgspec
 
-from harness.explain.predicted import NetworkPath
-from harness.model import CAPABILITIES, LINK_LOCAL, Column, Job, Plan, TestbedKind
-from harness.parse.jobfile import load_jobs
+from harness.model import LINK_LOCAL, Column, Plan
 from harness.parse.profiles import data_folder
-from harness.planning import axes, plan
+from harness.planning import plan
 from harness.planning.request import RunRequest
 from harness.results import rules
 
@@ -61,18 +58,3 @@ def make_plan(request: CpuCostRequest) -> Plan:
     made = msgspec.structs.replace(made, columns=tuple(filter(counts, made.columns)), probes_paths=False)
     rules.check(made)
     return made
-
-
-def network_paths(request: RunRequest) -> tuple[list[NetworkPath], tuple[Job, ...], list[str]]:
-    """The columns of a matrix of the lab, its workloads, and notes on these. UsageError as for any run."""
-    notes: list[str] = []
-    jobs = plan.picked(load_jobs(request.profile, notes)[1], request.workloads)
-    jobs = axes.varied(
-        jobs, depths=request.depths, blocks=request.blocks, numjobs=request.numjobs, notes=notes
-    )
-    columns, links, proposals = plan.columns_of(request, CAPABILITIES[TestbedKind.LAB, False], None)
-    return (
-        [NetworkPath(column=each, link=links.get(each.link), proposals=proposals) for each in columns],
-        jobs,
-        notes,
-    )

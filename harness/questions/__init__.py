@@ -1,7 +1,8 @@
 """The questions that the harness answers beside the matrix. Each is a folder, and can be taken out.
 
-A question knows what is below this package, and no other question. Its ``offer.py`` has ``OFFERED``: what it
-adds to commands and schemas, imported once it is used. Nothing outside its folder names it.
+A question knows what is below this package, and no other question. Its ``__init__.py`` has ``OFFERED``: what
+it adds to commands and schemas, imported once it is used. Nothing outside its folder names it. Only its
+``command.py`` may import what measures.
 """
 
 from __future__ import annotations
@@ -41,6 +42,16 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     example: str = ""
 
 
+class OfferedCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """A command of its own: ``place`` is module and function in the question's folder, and what it does is
+    the function's docstring. It stands below ``heading`` in ``harness --help``; ``examples`` are lines."""
+
+    name: str
+    place: str
+    heading: str
+    examples: str = ""
+
+
 class PrintedType(NamedTuple):
     """What is printed as JSON: its type, the title of its schema, and a command that prints it."""
 
@@ -53,11 +64,16 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """What a question adds; ``schemas`` loads what it prints as JSON, by name."""
 
     name: str
+    commands: tuple[OfferedCommand, ...] = ()
     explains: tuple[Source, ...] = ()
     schemas: Callable[[], Mapping[str, PrintedType]] = dict
+
+    def place_of(self, command: OfferedCommand) -> str:
+        """Where a command is: module and function."""
+        return f"{__name__}.{self.name}.{command.place}"
 
 
 @functools.cache
 def questions() -> tuple[Offer, ...]:
     """What all of them offer, in the order of their names."""
-    return tuple(offered(__name__, within="offer"))
+    return tuple(offered(__name__, within=""))

@@ -45,6 +45,11 @@ def packed(files: Mapping[str, object]) -> bytes:
     return data.getvalue()
 
 
+def is_member(name: str) -> bool:
+    """Whether an archive may have a file of this name."""
+    return _MEMBER.fullmatch(name) is not None
+
+
 _FOLDERS: set[Path] = set()
 
 
@@ -71,10 +76,10 @@ def unpacked(path: Path) -> Path:
             raise zipfile.BadZipFile(f"it has more than {_MOST_MEMBERS} files")
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = archive.infolist()
-            other = next((each.filename for each in members if not _MEMBER.fullmatch(each.filename)), None)
+            other = next((each.filename for each in members if not is_member(each.filename)), None)
             is_small = sum(each.file_size for each in members) <= LARGEST_DATA_BYTES
             if any(each.compress_type not in _COMPRESSIONS for each in members):
-                raise zipfile.BadZipFile("it is compressed as 'harness share' compresses nothing")
+                raise zipfile.BadZipFile("it is compressed as no shared run is")
             if members and other is None and is_small:
                 folder = UNTIL_THE_END.enter_context(temporary.folder()) / path.name
                 _FOLDERS.add(folder)
@@ -90,6 +95,6 @@ def unpacked(path: Path) -> Path:
     except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, OSError, ValueError) as error:
         kind, wrong = Unreadable, printable(str(error)) or "it is damaged"
     raise kind(
-        f"{shown_path(path)}: expected a file that 'harness share' wrote: {wrong}",
+        f"{shown_path(path)}: expected a shared run: {wrong}",
         hint="a run's folder is read as it is",
     )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -15,27 +13,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.articles import page as articles
 from harness.model.telemetry import ProcessorUse, RoundTrips, Telemetry
-from harness.planning import probe_plan
 from harness.report import load, render
 from tests import flat
-from tests.unit.articles.test_articles import run_of_probes
+from tests.browser.conftest import PATIENCE_S
 from tests.unit.report.test_sweeps import surfaces
 from tests.unit.results_folder import ENVIRONMENT, made_plan, write
 from tests.unit.table.test_table import HOSTILE, matrix, record, transfer
-from tests.unit.table.test_views import tcp
 
 OLD = Path(__file__).parents[1] / "data" / "schema-1" / "results"
 STORED = Path(__file__).parents[2] / "docs" / "figures" / "make-run"
-NEEDED = {"chromium": "chromium", "chromedriver": "chromium-driver"}
-ARGUMENTS = """
-    --headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
-    --disable-component-update --disable-sync --disable-dev-shm-usage --window-size=1280,900
-"""
-PATIENCE_S = 300.0
-"""Half a minute, the driver's own, is not enough for axe-core on a busy machine."""
-
 # What the browser opens for itself.
 INNER = ("data:", "chrome:", "about:")
 OPEN_ALL = "document.querySelectorAll('details').forEach((part) => { part.open = true; });"
@@ -75,12 +62,10 @@ def written(folder: Path, text: str) -> Path:
 
 
 def written_of(which: str, page: Path, folder: Path) -> Path:
-    """A page of the matrix, of results of before, of their articles, of a run, of two, of one that goes on,
+    """A page of the matrix, of results of before, of a run, of two, of one that goes on,
     or of a sweep."""
     if which == "page":
         return page
-    if which == "articles":
-        return written(folder, articles.render_page(articles.load([OLD])))
     if which == "run":
         return written(folder, render(load([STORED])))
     if which == "two":
@@ -99,29 +84,6 @@ def written_of(which: str, page: Path, folder: Path) -> Path:
         # It would load itself again in the middle of what is looked at.
         return written(folder, re.sub("<meta http-equiv=.refresh.[^>]*>", "", page_of_it))
     return written(folder, render(load([OLD]) if which == "old" else surfaces()))
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Chromium under its driver; without them a skip that names them, and on CI a failure."""
-    if missing := [package for program, package in NEEDED.items() if shutil.which(program) is None]:
-        message = f"not installed: {', '.join(missing)}"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    for argument in (*ARGUMENTS.split(), f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    started = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    started.set_script_timeout(PATIENCE_S)
-    try:
-        yield started
-    finally:
-        started.quit()
 
 
 @pytest.fixture
@@ -469,38 +431,24 @@ def test_nothing_is_wider_than_the_window(opened: Any, width: int) -> None:
         assert opened.execute_script("return document.documentElement.scrollWidth") <= width
 
 
-def test_at_1400_px_nothing_of_the_articles_is_cut_off(driver: Any, tmp_path: Path) -> None:
-    """With the widest tables that there are: all articles, in real and in virtual time."""
-    for profile in probe_plan.names():
-        for virtual in (False, True):
-            run_of_probes(tmp_path, profile, lambda _: tcp(1e8), virtual=virtual)
-    file = written(tmp_path, articles.render_page(articles.load([tmp_path])))
-    with window(driver, 1400):
-        driver.get(file.as_uri())
-        cut = driver.execute_script(
-            "return [document.documentElement, ...document.querySelectorAll('.data')]"
-            ".filter((each) => each.scrollWidth > each.clientWidth && each.clientWidth)"
-            ".map((each) => [each.ariaLabel, each.scrollWidth, each.clientWidth])"
-        )
-        drawn = driver.execute_script("return document.querySelectorAll('figure svg').length")
-    assert cut == []
-    assert drawn >= 5
-
-
 @pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 1400), ("light", 390)])
-@pytest.mark.parametrize("which", ["page", "old", "articles", "sweep", "run", "two", "going"])
+@pytest.mark.parametrize("which", ["page", "old", "sweep", "run", "two", "going"])
 def test_everybody_can_use_it(
     driver: Any, page: Path, tmp_path: Path, which: str, theme: str, width: int
 ) -> None:
-    """No rule of axe-core's is broken, with everything opened."""
     with window(driver, width):
         driver.get(written_of(which, page, tmp_path).as_uri())
-        driver.execute_script(f"{OPEN_ALL} document.documentElement.dataset.theme = arguments[0];", theme)
-        driver.execute_script(AXE)
-        found = driver.execute_async_script(
-            "const done = arguments[arguments.length - 1];"
-            "axe.run(document, { resultTypes: ['violations'] }).then(done, (error) => done(String(error)));"
-        )
+        require_usable(driver, theme)
+
+
+def require_usable(driver: Any, theme: str) -> None:
+    """No rule of axe-core's is broken, with everything opened."""
+    driver.execute_script(f"{OPEN_ALL} document.documentElement.dataset.theme = arguments[0];", theme)
+    driver.execute_script(AXE)
+    found = driver.execute_async_script(
+        "const done = arguments[arguments.length - 1];"
+        "axe.run(document, { resultTypes: ['violations'] }).then(done, (error) => done(String(error)));"
+    )
     assert isinstance(found, dict), found
     assert [(v["id"], v["nodes"][0]["html"][:200], len(v["nodes"])) for v in found["violations"]] == []
     assert len(found["passes"]) > 20

@@ -35,7 +35,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "compare": ("compare", "RUN", "GOOD"),
     "resume": ("run", "--resume", "./RUN", "--plan"),
     "cpu-cost": ("cpu-cost", "RUN"),
-    "share": ("share", "RUN", "--list"),
 }
 
 

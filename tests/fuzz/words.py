@@ -18,7 +18,7 @@ from tests.fuzz.driver import Case, several
 from tests.fuzz.folders import KINDS, RUN, a_run
 from tests.fuzz.mutate import NUMBERS, TEXTS, edit
 
-READING = ("table", "compare", "explain", "report", "plot", "predict", "export", "parse")
+READING = ["table", "compare", "explain", "report", "plot", "export", "parse"]
 PLANNING = ("run", "probe")
 """With --plan they do nothing."""
 

@@ -4,7 +4,7 @@ settings, with the environment variables that say where these are."""
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,26 +17,18 @@ from tests.fuzz.driver import Case, several
 from tests.fuzz.folders import a_run
 from tests.fuzz.mutate import NUMBERS, TEXTS, rewrite
 
-COSTED = ("--link", "wired", "--workload", "rand-read-4k", "--workload", "seq-write-256k")
 VIRTUAL = ("run", "--virtual-time", "--lab-kernel", "custom", "--link", "wired", "--plan")
-OF_LISTS: tuple[tuple[str, ...], ...] = (
-    ("predict", "--cpu-costs", "own.toml", *COSTED),
-    ("predict", "--cpu-costs", "own.toml", *COSTED, "--protect", "both", "--protect", "wireguard,macsec"),
-    ("predict", "--cpu-costs", "own.toml", *COSTED, "--format", "json"),
-    ("predict", "--cpu-costs", "own.toml", *COSTED, "--what-if", "2x"),
-    ("predict", "--cpu-costs", "own.toml", *COSTED, "--transport", "nvme-tcp", "--block", "4K,1M"),
-    ("predict", "--cpu-costs", "lab-debian", "--initiator-cpu-costs", "own.toml", *COSTED),
+OF_LISTS: list[tuple[str, ...]] = [
     ("cpu-cost", "own.toml", f"{data_folder()}/profiles/cpu-costs/lab-debian.toml"),
     ("cpu-cost", f"{data_folder()}/profiles/cpu-costs/lab-custom.toml", "own.toml"),
     (*VIRTUAL, "--cpu-costs", "own.toml"),
-)
+]
 
 RUN_PLAN = ("run", "--plan", "--seed", "1")
-OF_SETTINGS: Mapping[str, tuple[str, str, tuple[tuple[str, ...], ...]]] = {
+OF_SETTINGS: dict[str, tuple[str, str, tuple[tuple[str, ...], ...]]] = {
     "links": ("profiles/links/*.toml", "links", ((*RUN_PLAN, "--link", "NAME"), ("table", "RUN"))),
     "proposals": ("ipsec/*.toml", "ipsec", ((*RUN_PLAN, "--link", "wired", "--ipsec", "NAME"),)),
     "disks": ("profiles/disks/*.toml", "disks", ((*VIRTUAL, "--disk", "NAME"),)),
-    "costs": ("profiles/cpu-costs/*.toml", "costs", (("predict", "--cpu-costs", "NAME", *COSTED),)),
     "jobs": ("profiles/*.fio", "profiles", ((*RUN_PLAN, "--profile", "NAME"),)),
     "probes": ("profiles/probes/*.toml", "probes", (("probe", "--plan", "--profile", "NAME"),)),
 }
@@ -80,7 +72,7 @@ def explained(source: Source) -> Callable[[], dict[str, Sample]]:
     return cache(lambda: dict(_given(sorted(data_folder().glob(source.files)), each)))
 
 
-def _given(files: list[Path], each: tuple[tuple[str, ...], ...]) -> Iterator[tuple[str, Sample]]:
+def _given(files: list[Path], each: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, Sample]]:
     for number, argv in enumerate(each):
         for file in files:
             yield f"{argv[0]} {number}: {file.stem}", Sample(file.read_bytes(), "own.toml", argv)

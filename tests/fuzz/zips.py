@@ -15,10 +15,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-import msgspec
-
-from harness.results import share
-from harness.results.store import RunFolder
+from harness.results import archive
 from tests.fuzz import commands
 from tests.fuzz.driver import Case, several
 from tests.fuzz.folders import COMMANDS as OF_RUNS
@@ -30,7 +27,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     **{name: words for name, words in OF_RUNS.items() if "RUN" in words},
     "table of all": ("table", "."),
     "resume": ("run", "--resume", "RUN", "--plan"),
-    "share": ("share", "RUN", "-o", "again.zip"),
     "cpu-cost": ("cpu-cost", "RUN"),
     "parse": ("parse", "fio", "RUN"),
 }
@@ -75,8 +71,10 @@ METHODS = (*[zipfile.ZIP_DEFLATED] * 5, zipfile.ZIP_STORED, zipfile.ZIP_BZIP2, z
 
 @cache
 def members() -> dict[str, bytes]:
-    files = share.shared(RunFolder(RESULTS / RUN)).files
-    return {name: msgspec.json.encode(content) for name, content in files.items()}
+    """What such an archive has of a run: its files of JSON that may be in one."""
+    run = RESULTS / RUN
+    files = {str(file.relative_to(run)): file.read_bytes() for file in sorted(run.rglob("*.json"))}
+    return {name: content for name, content in files.items() if archive.is_member(name)}
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from harness import cli
 from tests.unit import forkserver
 
 PATIENCE_S = 60.0
-COMMANDS = tuple(f"harness.cli.{place.partition(':')[0]}" for place in cli.COMMANDS.values())
+COMMANDS = tuple(place.partition(":")[0] for place in cli.COMMANDS.values())
 MODULES = (*COMMANDS, "typer.rich_utils", "typer._adapters")
 """Typer imports one of the last two when it refuses or reads an option: which, depends on its version."""
 

@@ -20,8 +20,8 @@ import pytest
 import typer
 
 import harness.cli
-from harness.cli import streams
 from harness.hosts.signals import ENDING
+from harness.terminal import streams
 from tests.unit import command
 from tests.unit.processes import Server
 from tests.unit.results_folder import run_of_a_cell
@@ -160,4 +160,11 @@ def test_the_overview_imports_no_command() -> None:
     argv = [sys.executable, "-X", "importtime", "-m", "harness", "--help"]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert "Measure each workload" in done.stdout
-    assert set(re.findall(r"\| +harness\.(\w+)", done.stderr)) == {"cli", "hosts", "model", "version"}
+    assert set(re.findall(r"\| +harness\.(\w+)", done.stderr)) == {
+        "cli",
+        "hosts",
+        "model",
+        "questions",
+        "terminal",
+        "version",
+    }

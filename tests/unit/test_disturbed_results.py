@@ -17,7 +17,6 @@ import pytest
 
 from harness import report
 from harness.analysis import disturbance, ratios, sanity, stats
-from harness.cli.progress import RunOutcome
 from harness.explain import Explained, Limit, as_json, explain, text
 from harness.hosts.journal import Journal
 from harness.model import Record, Status
@@ -34,6 +33,7 @@ from harness.results.store import RunFolder
 from harness.runs import columns, patience, prober
 from harness.table import Options, RatioTo, TableFormat, build, comparison, export, render, views
 from harness.table.options import Table, TableCell
+from harness.terminal.progress import RunOutcome
 from tests.unit.command import harness
 from tests.unit.explain import test_explain
 from tests.unit.fakes import World

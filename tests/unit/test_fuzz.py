@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import zipfile
 from pathlib import Path
@@ -11,15 +10,12 @@ from random import Random
 
 import pytest
 
-from harness.model import texts
-from harness.results import share
 from tests.fuzz import commands, driver
 from tests.fuzz.commands import Done, Seen
 from tests.fuzz.doors import DOORS
 from tests.fuzz.driver import Broken, Case, drawn, fuzz
-from tests.fuzz.folders import RESULTS, RUN, a_run
-from tests.fuzz.mutate import Change, Edit, places
-from tests.fuzz.shares import Secret, Shares
+from tests.fuzz.folders import RUN, a_run
+from tests.fuzz.mutate import Change, Edit
 from tests.fuzz.zips import Added, Header, Inside, members, packed
 
 
@@ -118,17 +114,6 @@ def test_a_command_is_kept_from_what_is_not_its_folder_and_starts_nothing(tmp_pa
     ):
         with pytest.raises(Broken, match=kind):
             commands.require_good(Done(("table", "--format", "json"), status, out, err, Seen("/nowhere")))
-
-
-def test_a_secret_that_is_shared_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = json.loads((RESULTS / RUN / "plan.json").read_text())
-    keys = [key for holder, key in places(plan) if isinstance(holder[key], str)]
-    title = Secret("plan.json", (keys.index("title") + 0.5) / len(keys), "{0} {1}", "host")
-    case = Case("matrix: table", (title,))
-    Shares().check(case)
-    monkeypatch.setitem(share.RULES, share.title_of(texts.Title), lambda _cleaner, text: text)
-    with pytest.raises(Broken, match="a secret is shared"):
-        Shares().check(case)
 
 
 def test_archives_are_whole_until_they_are_damaged() -> None:

@@ -48,9 +48,7 @@ PRINTED = {
     "compare": "compare ladder protections",
     "explain": "explain make-run",
     "explain-reference": "explain --reference iscsi-ipsec",
-    "predict": "predict --machine lab-debian",
-    "predict-score": "predict --score",
-    "what-if": "predict --machine lab-custom --what-if cipher=2x",
+    "what-if": "explain ladder --what-if 2x",
     **{f"list {kind}": f"list {kind}" for kind in LISTS},
     **{f"view {view}": f"table --view {view} {run}" for view, run in VIEWS.items()},
     **{name: made.command for question in questions() for name, made in question.schemas().items()},
@@ -120,7 +118,7 @@ def with_formats(command: Any, *words: str) -> Iterator[tuple[str, list[str]]]:
 def test_each_command_that_prints_json_has_a_schema_and_so_has_each_view() -> None:
     found = {name for name, _ in with_formats(typer.main.get_command(app))}
     titles = [title for _, title in schemas.TYPES.values()]
-    assert found >= {"table", "compare", "explain", "predict", "export"}
+    assert found >= {"table", "compare", "explain", "export"}
     lacking = {name for name in found if not any(f"`harness {name} " in title for title in titles)}
     assert not lacking, "add the type of what they print to tools/schemas.py, and a command to PRINTED"
     of_files = STORED.keys() | {"export"} | {name for name in schemas.TYPES if name.startswith("parse-")}
@@ -178,9 +176,5 @@ def test_a_field_that_is_missing_is_found_and_figures_are_there() -> None:
     del found["cells"][0]["unit"]
     with pytest.raises(jsonschema_rs.ValidationError, match='"unit" is a required property'):
         strict("table").validate(found)
-    found = printed("predict", *PRINTED["predict"].split())
-    assert found["predicted"] is True and len(found["cells"]) == 40
-    found = printed("predict-score", *PRINTED["predict-score"].split())
-    assert {each["limits"]: each["cells"] for each in found["kinds"]}["all"] > 200 and found["worst"]
     found = printed("what-if", "explain", "ladder", "--what-if", "2x")
     assert found["predicted"] and found["cells"]

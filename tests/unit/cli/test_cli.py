@@ -11,11 +11,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from harness.cli import console
 from harness.model.errors import HarnessError, RequirementError
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
 from harness.results.store import RunFolder
+from harness.terminal import console
 from harness.testbeds import testbed
 from tests.unit.command import harness
 from tests.unit.fakes import fio_output

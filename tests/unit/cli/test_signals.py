@@ -23,7 +23,8 @@ COMMAND = """\
 import os, sys, time
 from pathlib import Path
 import harness.cli
-from harness.cli import console, machine
+from harness.cli import machine
+from harness.terminal import console
 from harness.hosts import NamespaceHost, state
 from harness.hosts.journal import Journal
 from harness.testbeds import testbed

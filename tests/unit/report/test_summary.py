@@ -356,14 +356,3 @@ def test_a_forecast_ends_with_the_command_that_tries_it(monkeypatch: pytest.Monk
 
 LEFT_OUT = ("--ipsec", "--protect", "--size", "--lab-kernel", "--disk")
 """Of which a plan does not say how they were typed, or that they were."""
-
-
-def test_a_shared_run_is_text_for_a_thread(tmp_path: Path) -> None:
-    done = harness("share", str(FIGURES / "make-run"), "--markdown", cwd=tmp_path)
-    assert done.returncode == 0 and done.stdout.startswith("```text\nLab: iSCSI over emulated links")
-    assert "| seq-write-4k " in done.stdout and "<br>" not in done.stdout
-    assert done.stdout.endswith("```sh\nharness run\n```\n")
-    written = harness("share", str(FIGURES / "make-run"), "--markdown", "-o", "x.md", cwd=tmp_path)
-    assert (tmp_path / "x.md").read_text(encoding="utf-8") == done.stdout and written.stdout == ""
-    both = harness("share", str(FIGURES / "make-run"), "--markdown", "--list", cwd=tmp_path)
-    assert both.returncode == 2 and "expected one of --markdown and --list" in both.stderr

@@ -13,7 +13,6 @@ from harness.model import AttachedVolume, Backing, BackingKind, Job, Machines, P
 from harness.model.telemetry import ProcessorUse, Telemetry
 from harness.planning import duration
 from harness.report.conclusion import answers
-from harness.results.share import Cleaner
 from harness.table import build
 from tests import flat
 from tests.unit.explain.test_explain import measured
@@ -44,9 +43,6 @@ def reads(**changes: Any) -> list[Record]:
 def test_its_column_is_named_by_its_kind_and_titled_by_its_server() -> None:
     (column,) = build(reads(), plans={"r1": plan()}).columns
     assert column.label == "nfs" and column.heading[1:] == (TITLE, "", "")
-    cleaned = Cleaner().clean(plan())
-    assert cleaned.columns == (VOLUME.column,) and cleaned.storage.volume is not None
-    assert cleaned.storage.volume.filesystem == "nfs" and not cleaned.storage.volume.title
 
 
 def test_it_is_answered_for_as_a_link_is_and_no_disk_is_blamed() -> None:

@@ -9,17 +9,16 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.common import output_option
-from harness.cli.results import write
-from harness.cli.streams import say, tell
 from harness.model.errors import UsageError
 from harness.model.escape import printable
 from harness.model.lines import wrapped
 from harness.parse.files import shown_path
-from harness.report import markdown
-from harness.results import archive, share
-from harness.results.share import SharedRun
+from harness.questions.share import cleaned, markdown
+from harness.questions.share.cleaned import SharedRun
+from harness.results import archive
 from harness.results.store import open_runs
+from harness.terminal.common import output_option, write
+from harness.terminal.streams import say, tell
 
 
 def share_command(
@@ -49,7 +48,7 @@ def share_command(
         raise UsageError(
             f"{shown_path(run)}: expected one run, found {len(found)}", hint="name it: results/RUN-ID"
         )
-    shared = share.shared(found[0])
+    shared = cleaned.shared(found[0])
     if in_markdown:
         _share_text(shared, to)
         return

@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 
 from harness.analysis.disturbance import Disturbed
-from harness.cli.progress import bar, follow, left_s
-from harness.cli.streams import be_quiet
 from harness.model import Status
 from harness.results.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Phase, Spent, ago_s
+from harness.terminal.progress import bar, follow, left_s
+from harness.terminal.streams import be_quiet
 
 NAMES = ("[/b]", "[red]x[/red]", "[link=file:///x]", ":x:", "[@click=x]", "\\[/]", "\x1b[2J\x07", "\udcff")
 
@@ -60,14 +60,14 @@ def test_a_clock_that_is_set_during_a_run_changes_no_duration(monkeypatch: pytes
     assert "fio began 0.0 s after the start" in forward[1]
     now = iter(range(10**6, 0, -3600))
     monkeypatch.setattr(time, "time", lambda: float(next(now)))
-    monkeypatch.setattr("harness.cli.progress.time.monotonic", lambda: 100.0)
+    monkeypatch.setattr("harness.terminal.progress.time.monotonic", lambda: 100.0)
     back = summary_of_a_cell(5 * 10**8, lambda: ago_s(float(10**6)), started_s=90.5)
     assert back[0] == "1 measurement (1 ok) in 9.5 s"
     assert back[1].startswith("fio began 9.5 s after the start and measured for 5%")
 
 
 def test_the_summary_says_what_the_rest_of_the_time_went_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.cli.progress.time.monotonic", lambda: 500.0)
+    monkeypatch.setattr("harness.terminal.progress.time.monotonic", lambda: 500.0)
 
     def run() -> Iterator[Event]:
         yield CellEnded("a.r1", Status.OK, None, 9 * 10**9, 0.0)
@@ -101,7 +101,7 @@ def shown(ended: Sequence[CellEnded], *, is_terminal: bool, cell_s: float = 1.0,
     def followed() -> None:
         be_quiet(quiet)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("harness.cli.progress.time.monotonic", lambda: now[0])
+            patch.setattr("harness.terminal.progress.time.monotonic", lambda: now[0])
             follow(events(), cells=len(ended), console=console, started_s=100.0)
 
     contextvars.copy_context().run(followed)

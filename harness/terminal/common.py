@@ -1,4 +1,5 @@
-"""Options and arguments that several commands have, declared once. It imports nothing that measures."""
+"""Options and arguments that several commands have, declared once, and what writes the file of -o. It
+imports nothing that measures."""
 
 from __future__ import annotations
 
@@ -9,7 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from harness.model.choices import Choice, Known
+from harness.model.errors import UsageError
 from harness.parse import references
+from harness.parse.files import shown_path
+from harness.results.store import write_out
 from harness.table import Metric
 
 
@@ -32,6 +36,18 @@ def output_option(default: str | None = None) -> Any:
     return typer.Option(
         "--output", "-o", metavar="FILE", help="File to write.", show_default=default or False
     )
+
+
+def write(file: Path, data: bytes) -> None:
+    """Write what a user named with -o: a file, whole or not at all, or an existing device or pipe."""
+    try:
+        write_out(file, data)
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(
+            f"expected {shown_path(file)} to take the output: {said}",
+            hint="name another file with -o",
+        ) from error
 
 
 ResultsPaths = Annotated[

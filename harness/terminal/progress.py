@@ -24,12 +24,12 @@ from rich.progress import (
 from rich.text import Text
 
 from harness.analysis.disturbance import Disturbed
-from harness.cli.streams import QUIET
 from harness.model import Status
 from harness.model.escape import printable
 from harness.model.lines import counted
 from harness.model.units import about, format_duration
 from harness.results.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Failed, Phase, Spent
+from harness.terminal.streams import QUIET
 
 STYLES = {Status.OK: "green", Status.FAILED: "red", Status.SKIPPED: "yellow", Status.INVALID: "magenta"}
 

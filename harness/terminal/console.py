@@ -13,9 +13,6 @@ import typer
 from rich.text import Text
 
 from harness.analysis.stats import FEWEST
-from harness.cli import options
-from harness.cli.progress import RunOutcome, follow
-from harness.cli.streams import NARROW, complain, err, say, tell
 from harness.hosts import NamespaceHost
 from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive, lasting_folder
@@ -32,6 +29,9 @@ from harness.results import planned
 from harness.results.store import RunFolder
 from harness.results.sweep import axes_of, surfaces
 from harness.storage.backing import require_device
+from harness.terminal import options
+from harness.terminal.progress import RunOutcome, follow
+from harness.terminal.streams import NARROW, complain, err, say, tell
 from harness.testbeds import testbed
 from harness.testbeds.lab.kernels import kernel
 

@@ -10,12 +10,8 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+import typer
 
-from harness.articles import answers as answering
-from harness.articles import page
-from harness.articles.answers import Answer
-from harness.articles.experiments import experiments
-from harness.cli import reproduce as command
 from harness.hosts import state
 from harness.model import Clock, LabKernel, Record, Status
 from harness.model.errors import BusyError, RequirementError, TestbedError
@@ -25,6 +21,10 @@ from harness.parse.profiles import load_link
 from harness.planning import plan, probe_plan
 from harness.planning.probe_plan import ProbeRequest
 from harness.planning.request import RunRequest
+from harness.questions.documents import answers as answering
+from harness.questions.documents import command, page
+from harness.questions.documents.answers import Answer
+from harness.questions.documents.experiments import experiments
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
 from harness.runs.prober import questions
@@ -313,7 +313,7 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> Typed:
     """Commands measure at once, all but the matrix; their words. The custom kernel is not built."""
     typed: Typed = []
 
-    def measure(words: list[str]) -> int:
+    def measure(words: list[str], _context: typer.Context) -> int:
         typed.append(words)
         if "--resume" in words:
             return 1
@@ -347,10 +347,10 @@ def test_a_testbed_in_use_is_waited_for(tmp_path: Path, lab: Typed, monkeypatch:
     busy = iter([True, True, False])
     holders = iter([state.Owner(1, "r1", "now")] * 2 + [None] + [state.Owner(2, "r2", "now"), None])
 
-    def in_use(words: list[str]) -> int:
+    def in_use(words: list[str], context: typer.Context) -> int:
         if next(busy):
             raise BusyError("the testbed is in use by run r1", hint="wait for it")
-        return measure(words)
+        return measure(words, context)
 
     monkeypatch.setattr(command, "harness", in_use)
     monkeypatch.setattr(command, "LOOK_S", 0.0)
@@ -374,7 +374,7 @@ def test_what_was_only_skipped_is_no_failure(tmp_path: Path, lab: Typed) -> None
 def test_a_run_that_broke_off_is_shown(tmp_path: Path, lab: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
     run_of_probes(tmp_path, "pppoe", lambda _: tcp(1e8))
 
-    def broken(words: list[str]) -> int:
+    def broken(words: list[str], _context: typer.Context) -> int:
         assert words[:2] == ["probe", "--resume"]
         raise TestbedError("the guest has stalled")
 

@@ -13,13 +13,15 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-from tests.fuzz import commands
+from tests.fuzz import commands, sweeps, zips
 from tests.fuzz.driver import Broken, Case, several
 from tests.fuzz.folders import RESULTS, RUN, a_run, damage, names
 from tests.fuzz.mutate import places
-from tests.unit.results.test_share import SECRETS, TELL_NOTHING
+from tests.unit.questions.share.test_share import SECRETS, TELL_NOTHING
 
-FIGURES = Path(__file__).parents[2] / "docs" / "figures"
+zips.COMMANDS["share"] = ("share", "RUN", "-o", "again.zip")
+sweeps.COMMANDS["share"] = ("share", "RUN", "--list")
+FIGURES = Path(__file__).parents[3] / "docs" / "figures"
 RUNS = {
     "matrix": RESULTS / RUN,
     **{name: FIGURES / name for name in ("generic", "hops-virtual", "pppoe", "scale-virtual")},
@@ -111,3 +113,6 @@ class Shares:
             commands.require_good(theirs)
             if own.status == 0 and theirs.status != 0:
                 raise Broken("what is shared is not read as the run is", (theirs.argv, theirs.err))
+
+
+OFFERED = (Shares(),)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from harness.explain import volumes
 from harness.model.escape import printable
+from harness.questions.share.cleaned import SharedRun
 from harness.report import summary
 from harness.report.content import LoadedResults
 from harness.results import again
-from harness.results.share import SharedRun
 from harness.table import Metric, TableFormat, render
 
 WIDTH = 80

@@ -13,23 +13,21 @@ from typing import Annotated, Any
 
 import typer
 
-from harness import cli
 from harness.analysis import disturbance
-from harness.articles import page
-from harness.articles.experiments import Experiment, experiments
-from harness.cli.common import output_option
-from harness.cli.console import QuietOption, prepare_results
-from harness.cli.progress import BEGUN_S
-from harness.cli.results import write
-from harness.cli.streams import QUIET, be_quiet, complain, tell, tell_error
 from harness.hosts import state
 from harness.model import Record, Status
 from harness.model.errors import BusyError, HarnessError, RequirementError, UsageError
 from harness.model.units import unknown_name
 from harness.parse import references
 from harness.parse.files import shown_path
+from harness.questions.documents import page
+from harness.questions.documents.experiments import Experiment, experiments
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RESULTS, RunFolder, open_runs
+from harness.terminal.common import output_option, write
+from harness.terminal.console import QuietOption, prepare_results
+from harness.terminal.progress import BEGUN_S
+from harness.terminal.streams import QUIET, be_quiet, complain, tell, tell_error
 from harness.testbeds.lab.kernels import kernel
 
 LOOK_S = 2.0
@@ -39,6 +37,7 @@ FOLDER, QUICK_FOLDER = Path(RESULTS) / "articles", Path(RESULTS) / "articles-qui
 
 
 def reproduce_command(
+    context: typer.Context,
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -84,7 +83,7 @@ def reproduce_command(
         if len(places) > 1:
             raise UsageError("expected one folder for the runs of --run, found several")
         output = output or places[0] / "articles.html"
-        reasons, failed = _measure(places[0], names or references.names(), quick=quick)
+        reasons, failed = _measure(places[0], names or references.names(), context, quick=quick)
     elif not paths and not places[0].exists():
         raise UsageError(
             f"there is no {places[0]} yet", hint="harness reproduce --run measures what it needs"
@@ -101,7 +100,9 @@ def reproduce_command(
         raise typer.Exit(1)
 
 
-def _measure(folder: Path, names: list[str], *, quick: bool) -> tuple[dict[str, str], bool]:
+def _measure(
+    folder: Path, names: list[str], context: typer.Context, *, quick: bool
+) -> tuple[dict[str, str], bool]:
     """Measure what ``folder`` lacks. Returns why commands measured nothing, and whether one failed."""
     prepare_results(folder)
     no_virtual_time = ""
@@ -127,7 +128,7 @@ def _measure(folder: Path, names: list[str], *, quick: bool) -> tuple[dict[str, 
                 words = [experiment.command, "--resume", str(run.path.absolute())]
             tell(f"{experiment.article}: harness {' '.join(words)}")
             try:
-                status = when_free(words)
+                status = when_free(words, context)
             except HarnessError as error:
                 tell_error(error)
                 reasons[experiment.command_line(virtual=virtual)] = str(error)
@@ -161,11 +162,11 @@ def _has_failed(run: RunFolder) -> bool:
     return bool(statuses - {Status.OK, Status.SKIPPED}) or Status.SKIPPED not in statuses
 
 
-def when_free(words: list[str]) -> int:
+def when_free(words: list[str], context: typer.Context) -> int:
     """As ``harness``, once nobody else holds the testbed."""
     while True:
         try:
-            return harness(words)
+            return harness(words, context)
         except BusyError as error:
             tell(f"waiting: {error.message}")
         time.sleep(LOOK_S)
@@ -173,15 +174,15 @@ def when_free(words: list[str]) -> int:
             time.sleep(LOOK_S)
 
 
-def harness(words: list[str]) -> int:
-    """The exit status of another command; HarnessError as it raises it.
+def harness(words: list[str], context: typer.Context) -> int:
+    """The exit status of another command of the program; HarnessError as it raises it.
 
     What it would print belongs to standard error here, for the answer is still to come.
     """
     begun = BEGUN_S.set(time.monotonic())
     try:
         with contextlib.redirect_stdout(io.StringIO() if QUIET.get() else sys.stderr):
-            command: Any = typer.main.get_command(cli.app)
+            command: Any = context.find_root().command
             return command.main(words, prog_name="harness", standalone_mode=False) or 0
     finally:
         BEGUN_S.reset(begun)

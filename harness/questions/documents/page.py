@@ -8,13 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from harness.articles.answers import MEASURED, VIRTUAL, Answer, Bars, of_matrix, of_paths
-from harness.articles.experiments import Experiment, experiments
 from harness.model import Clock
 from harness.model.escape import for_html, printable
 from harness.model.lines import capital
 from harness.parse import references
 from harness.parse.references import Reference
+from harness.questions.documents.answers import MEASURED, VIRTUAL, Answer, Bars, of_matrix, of_paths
+from harness.questions.documents.experiments import Experiment, experiments
 from harness.report import draw, page
 from harness.report.charts import TOP, WIDTH, Chart
 from harness.report.content import Words

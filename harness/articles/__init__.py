@@ -1,1 +1,0 @@
-"""What published articles asked and measured: the experiments again, the answers, and the page of both."""

@@ -1,0 +1,1 @@
+"""What questions add: doors of their own, and commands of others."""

@@ -30,6 +30,7 @@ from tests.lanes import changes, recorder
 from tests.lanes.changes import ROOT
 from tests.lanes.progress import Expected, Progress, Say
 from tests.lanes.recorder import FAILED, PASSED, Session
+from tools import without
 
 AT_ONCE = 4
 """Labs wait for a third of their time; with five lanes, two processors were no faster."""
@@ -48,7 +49,9 @@ FOLDER_OF = {
 MEASURING = frozenset({"core", "core-custom", *FOLDER_OF})
 """Lanes that measure or boot something, which other programs may disturb: they have a second attempt."""
 
-WITHOUT_PYTEST = frozenset({"lint", "docs"})
+WITHOUT_PYTEST = frozenset({"lint", "docs", "without"})
+MOST_TAKEN_OUT = 2
+"""So many parts CI takes out, of those that a change touches."""
 NO_TESTS = 5
 """pytest's status where all were left out."""
 
@@ -223,17 +226,20 @@ def write_unexplained(tests: Sequence[str], commit: str) -> list[str]:
 
 class Tox:
     """Attempts by tox, each with its output in a file; of ``FOLDER_OF``'s lanes only modules that are
-    ``reached``."""
+    ``reached``, and of all parts only those that are to be ``taken_out``."""
 
-    def __init__(self, folder: Path, reached: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, reached: Sequence[str] | None = None, taken_out: Sequence[str] = ()
+    ) -> None:
         self.folder, self.reached = folder, folder / "reached.json" if reached is not None else None
+        self.taken_out = taken_out
         if self.reached is not None:
             self.reached.write_bytes(msgspec.json.encode(reached))
         self.running: set[int] = set()
 
     def __call__(self, lane: str, again: Session | None) -> Ran:
         output, record = self.folder / f"{lane}.log", self.folder / f"{lane}.json"
-        words: list[str] = []
+        words = ["--", *self.taken_out] if lane == "without" and self.taken_out else []
         if lane not in WITHOUT_PYTEST:
             words = ["--", "--record", str(record)]
             words += ["--reached", str(self.reached)] if self.reached and lane in FOLDER_OF else []
@@ -349,16 +355,20 @@ def main(words: Sequence[str]) -> int:
     lanes: Sequence[str] = asked.lane or TEST
     left_out: dict[str, str] = {}
     reached: list[str] | None = None
+    taken_out: list[str] = []
     is_brief = not (ON_CI or asked.lane or asked.all or asked.reached)
     if asked.all:
         lanes = lanes_of_tox()
     elif asked.reached:
-        found, why = changes.to_run(changes.Green.load())
+        green = changes.Green.load()
+        found, why = changes.to_run(green)
         say(f"{why}\n")
         say("".join(f"  {module}: {path}\n" for module, path in found.items()))
         reached = sorted(found)
         folders = tuple({f"{module.rpartition('/')[0]}/" for module in reached})
         lanes = [lane for lane in lanes_of_tox() if FOLDER_OF.get(lane, "-").startswith(folders)]
+        taken_out = without.touched(changes.changed_since(green.commit) or ())[:MOST_TAKEN_OUT]
+        lanes += ["without"] if taken_out else []
     elif not asked.lane and not ON_CI and not has_custom_kernel():
         lanes = [lane for lane in lanes if lane != "core-custom"]
         what = f"{known.lane['core-custom'].tests} tests of the custom kernel (WiFi, NVMe/TCP, virtual time)"
@@ -367,7 +377,7 @@ def main(words: Sequence[str]) -> int:
         return 0
     folder = ROOT / ".tox" / "lanes"
     folder.mkdir(parents=True, exist_ok=True)
-    tox = Tox(folder, reached)
+    tox = Tox(folder, reached, taken_out)
 
     def interrupted(number: int, _frame: object) -> None:
         tox.interrupt()
@@ -377,7 +387,8 @@ def main(words: Sequence[str]) -> int:
         signal.signal(number, interrupted)
     parts = dict.fromkeys(lanes, 1.0)
     if reached is not None:
-        parts = {lane: changes.part_of(lane, FOLDER_OF[lane], reached) for lane in lanes}
+        parts = {lane: changes.part_of(lane, FOLDER_OF[lane], reached) for lane in lanes if lane in FOLDER_OF}
+        parts |= {"without": len(taken_out) / len(without.parts())} if taken_out else {}
     expected, usual_s = to_expect(known, parts, lanes_of_tox())
     if not (asked.all or asked.lane or asked.reached):
         usual_s = known.test_s

@@ -36,8 +36,11 @@ NOT_ON_CI = frozenset({"tests/systems/test_other.py"})
 IN_A_RUN = ("runs", "probes", "testbeds", "protection", "network", "storage", "observe", "hosts")
 """Packages of which every run has some."""
 
-READERS = ("explain", "report", "table", "articles", "questions")
+READERS = ("explain", "report", "table", "questions")
 """Packages that read results. A run ends with a table and an answer, which the unit tests hold."""
+
+MEASURE = ("run", "probe", "lab", "machine", "cpu_cost")
+"""Modules of cli whose commands measure."""
 
 EVERYTHING = (
     *("tests/conftest.py", "tests/flat.py", "tox.ini", ".ci/*", "packages*.txt", "pyproject.toml"),
@@ -56,11 +59,10 @@ BY_NAME: Mapping[str, str] = {
     "harness/storage/attached.py": "volume portal",
     "harness/storage/*reservations.py": "portal volume reservations shared-lun",
     "harness/storage/*reread.py": "portal volume caches",
-    "harness/protection/wireguard.py": "wireguard",
-    "harness/protection/macsec.py": "macsec",
-    "harness/protection/mka.py": "mka",
-    "harness/protection/tls.py": "tls",
-    "harness/protection/tunnel.py": "portal found_protections openvpn",
+    "harness/protection/wireguard/*": "wireguard",
+    "harness/protection/macsec/*": "macsec mka",
+    "harness/protection/tls/*": "tls",
+    "harness/protection/tunnel/*": "portal found_protections openvpn",
     "harness/protection/pre_existing.py": "portal pre-existing",
     "harness/protection/ipsec/pre_existing.py": "portal pre-existing",
     "harness/protection/ipsec/offload.py": "aes128gcm16-gso gso",
@@ -68,7 +70,7 @@ BY_NAME: Mapping[str, str] = {
     "harness/network/paths/*": "switched pppoe openflow",
     "harness/network/interfaces.py": "interface interfaces nic0 target ssh",
     "harness/probes/*": "probe probes cpu-cost",
-    "harness/observe/snmp.py": "snmp",
+    "harness/observe/snmp/*": "snmp",
     "harness/observe/hops.py": "hop",
     "harness/testbeds/portals.py": "portal",
     "harness/testbeds/doctor.py": "doctor",
@@ -183,9 +185,9 @@ class Reach:
         texts = "".join(text_of(name) for name in self._sources(module) if name != "tests.lab.cli")
         called = {"".join(pair) for pair in re.findall(COMMAND, texts)}
         commands = {place.partition(":")[0] for word, place in COMMANDS.items() if word in called}
-        readers = commands - {"run", "probe", "lab", "machine", "cpu_cost"}
-        of_others = self._closure([f"harness.cli.{name}" for name in commands - readers], without=READERS)
-        return self.in_a_run | sources | of_others | self._closure([f"harness.cli.{n}" for n in readers])
+        measure = {name for name in commands if name.removeprefix("harness.cli.") in MEASURE}
+        of_readers = self._closure(sorted(commands - measure))
+        return self.in_a_run | sources | of_readers | self._closure(sorted(measure), without=READERS)
 
     @functools.cache  # noqa: B019
     def _sources(self, module: str) -> tuple[str, ...]:

@@ -33,21 +33,24 @@ from pathlib import Path
 import msgspec
 from tabulate import tabulate
 
-from bench.in_turns import HARNESS
+from bench.in_turns import run_harness
+from bench.series import PROJECT, SERIES, UNSHAPED, Series, cpu_costs_of
 from harness.analysis import disturbance, stats
 from harness.analysis.cpu_costs import CpuCosts, WhichEnd
 from harness.analysis.interval import Interval
 from harness.analysis.limit import Limit
 from harness.analysis.schedule import throughput_bytes_s
-from harness.explain import demand, scored
+from harness.explain import demand
 from harness.explain.evidence import collect, measured_link
-from harness.explain.predicted import Ends, NetworkPath, Predicted, PrintedPrediction, predict
-from harness.explain.scored import Kind, Score
+from harness.explain.predicted import Ends, NetworkPath, Predicted, predict
 from harness.model import Column, Record, Workload
 from harness.model.units import format_percent
 from harness.parse.cpu_costs import load_cpu_costs
 from harness.parse.jobfile import described
 from harness.parse.profiles import data_folder
+from harness.questions.predict import score as scored
+from harness.questions.predict.printed import PrintedPrediction
+from harness.questions.predict.score import Kind, Score
 from harness.results.measured import Measured
 from tests.lab.machine import below
 from tests.machines.conftest import install
@@ -73,62 +76,6 @@ JOBS = "[global]\ndirect=1\ntime_based\nruntime=500ms\n" + "".join(
 )
 """Blocks of 4K to 1M and depths of 1 to 32: none of them is a cell of profiles/cpu-costs/cpu-cost.fio. Two
 differ from another one in the depth alone."""
-
-PROJECT = Path(__file__).parents[1]
-UNSHAPED = "wired:unshaped"
-
-
-PROTECTIONS = ("off", "aes128gcm16", "aes256gcm16", "wireguard", "macsec")
-"""Of the stock machines: five times ten are 50 cells."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Series:
-    """``words`` are for the CPU cost file and the run, ``protect`` as well; ``links`` are the run's.
-
-    ``suite`` is the Debian release of two stock machines, whose wire nothing shapes; "" is the lab. Over ssh
-    their counters are read for seconds around a cell, so theirs are long.
-    """
-
-    name: str
-    words: Sequence[str]
-    protect: Sequence[str] = ("off", "aes128gcm16")
-    transport: str = "iscsi"
-    links: Sequence[str] = (UNSHAPED, "wired", "2.5g")
-    suite: str = ""
-
-    @property
-    def of_both(self) -> list[str]:
-        return [f"--transport={self.transport}", *(f"--protect={name}" for name in self.protect)]
-
-
-SERIES = (
-    Series(
-        name="debian",
-        words=("--lab-kernel=debian",),
-        links=(UNSHAPED, "wired", "wired:rtt=2ms"),
-    ),
-    Series(
-        name="custom",
-        words=("--lab-kernel=custom",),
-        protect=("off", "aes128gcm16", "wireguard"),
-        links=(UNSHAPED, "wired"),
-    ),
-    Series(name="custom-generic", words=("--lab-kernel=custom", "--cipher-driver=generic")),
-    Series(
-        name="custom-nvme",
-        words=("--lab-kernel=custom",),
-        transport="nvme-tcp",
-        links=(UNSHAPED, "wired", "10g"),
-    ),
-    Series(
-        name="trixie",
-        words=(*TOGETHER, "--runtime=3s"),
-        protect=PROTECTIONS,
-        links=(UNSHAPED,),
-        suite="trixie",
-    ),
-)
 
 REPEATS = 4
 """Of each cell, in the CPU cost file and in the run. CPU costs are those of the lower quartile of the
@@ -187,11 +134,6 @@ def cells(series: Series, folder: Path, repeats: int) -> list[Cell]:
                 stack.enter_context(_awake(machine))
             wire = [f"--link=wired={machines.wire}"]
         return _cells(series, base, repeats, wire)
-
-
-def cpu_costs_of(series: Series, folder: Path) -> Path:
-    """Where a series has the CPU costs that it began with."""
-    return folder / series.name / f"lab-{series.name}.toml"
 
 
 def _bind(machine: Machine, core: int) -> None:
@@ -368,14 +310,6 @@ def held_out(name: str) -> Iterator[Cell]:
                 )
 
 
-def run_harness(*words: str, may_fail: bool = False) -> str:
-    """What a harness prints; unless it may fail, a failure ends the script."""
-    done = subprocess.run([*HARNESS, *words], capture_output=True, text=True, check=False)
-    if done.returncode and not may_fail:
-        sys.exit(f"{' '.join(words)}: {done.stderr[-2000:]}")
-    return done.stdout
-
-
 def kinds(found: Sequence[Cell]) -> Iterator[Kind]:
     """The score by what limits, and of all."""
     names = list(dict.fromkeys(str(cell.predicted.limited_by) for cell in found))
@@ -497,10 +431,10 @@ def main() -> None:
     made = score(found)
     print(scored.text(made))
     if asked.store:
-        rows = [
-            by_series(name, [cell for cell in found if cell.series == name])
-            for name in dict.fromkeys(cell.series for cell in found)
-        ]
+        of = {series: [cell for cell in found if cell.series == series.name] for series in SERIES}
+        rows = [by_series(series.title, theirs) for series, theirs in of.items() if theirs]
+        of_lab = [cell for series, theirs in of.items() if not series.suite for cell in theirs]
+        rows += [by_series("all of the lab", of_lab)] if of_lab else []
         scores.store("predictions", "python bench/predictions.py --results FOLDER", BY_SERIES, rows)
     if asked.write:
         data_folder().joinpath(*scored.FILE).write_text(written(made), encoding="utf-8")

@@ -22,7 +22,6 @@ import msgspec
 from msgspec import inspect
 
 from harness.model import (
-    DEFAULT_TRANSPORT,
     ENDS,
     FILE_SYSTEMS,
     LINK_LOCAL,
@@ -362,6 +361,11 @@ def _cipher(_cleaner: Cleaner, text: str) -> str:
     return text if _of(_CIPHER_WORDS, text) else "unknown"
 
 
+def _other(cleaner: Cleaner, text: str) -> str:
+    """A transport of another version: not one of these."""
+    return cleaner.numbered("transport", text)
+
+
 def _nothing(_cleaner: Cleaner, _text: str) -> str:
     return ""
 
@@ -390,7 +394,7 @@ RULES: Mapping[str, Rule] = {
         (_as("kernel", "{number:012x}"), (texts.KernelKey,)),
         (_as("costs"), (texts.CpuCostsId,)),
         (lambda _cleaner, text: text if text in FIGURES else "mean", (texts.Percentile,)),
-        (lambda _cleaner, text: text if text in TRANSPORTS else DEFAULT_TRANSPORT, (TransportName,)),
+        (lambda cleaner, text: text if text in TRANSPORTS else _other(cleaner, text), (TransportName,)),
     )
     for kind in kinds
 }

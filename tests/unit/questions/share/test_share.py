@@ -467,3 +467,9 @@ def test_a_mounted_share_keeps_its_kind_and_loses_its_server() -> None:
     cleaned_plan = cleaned.Cleaner().clean(mounted.plan())
     assert cleaned_plan.columns == (mounted.VOLUME.column,) and cleaned_plan.storage.volume is not None
     assert cleaned_plan.storage.volume.filesystem == "nfs" and not cleaned_plan.storage.volume.title
+
+
+def test_a_transport_of_another_version_becomes_none_of_these() -> None:
+    cleaner, column = cleaned.Cleaner(), Column("wired", transport="my-own-tcp")
+    assert cleaner.clean(column).transport == "transport1"
+    assert cleaner.clean(Column("wired")).transport == "iscsi"

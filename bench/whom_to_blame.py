@@ -147,7 +147,7 @@ EXPERIMENTS = (
         name="depth",
         limit=Limit.ROUND_TRIP,
         links={"long": link(10**9, delay_us=10_000)},
-        workloads=("read-4k-qd4", "write-4k-qd4", "read-4k-qd32", "read-64k", "read-64k-qd4"),
+        workloads=("read-4k-qd4", "write-4k-qd4", "read-4k-qd32", "read-64k", "read-4k-qd8"),
         words=LONG,
         disk=flash(NEAR_US),
     ),

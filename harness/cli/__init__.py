@@ -96,12 +96,10 @@ def _add(name: str, place: str, heading: str) -> None:
         name, cls=LazyCommand, help=GROUPS.get(name) or _docstrings(module)[member], rich_help_panel=heading
     )
     def load() -> object:
-        here = import_module(module)
-        found = getattr(here, member)
+        found = getattr(import_module(module), member)
         if not isinstance(found, typer.Typer):
             alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-            more = getattr(here, "EXAMPLES", {}).get(name, ())
-            examples = "\n".join((*filter(None, [EXAMPLES.get(name)]), *more))
+            examples = EXAMPLES.get(name)
             alone.command(name, epilog=examples and f"\b\nExamples:\n{examples}")(found)
             found = alone
         found.info.cls = Group
@@ -177,12 +175,14 @@ harness list protections --format json""",
     "doctor": """harness doctor --target ssh://root@server --initiator local
 harness doctor --portal nas.lan""",
 }
-"""Below each command's help, a line each."""
+"""Below each command's help, a line each; questions add their own."""
 
 for _question in questions():
     for _offered in _question.commands:
         HEADINGS.setdefault(_offered.heading, {})[_offered.name] = _question.place_of(_offered)
         EXAMPLES[_offered.name] = _offered.examples
+    for _source in _question.explains:
+        EXAMPLES["explain"] += f"\n{_source.example}" if _source.example else ""
 
 COMMANDS = {
     name: place if "." in place else f"{__package__}.{place}"

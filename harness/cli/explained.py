@@ -59,8 +59,6 @@ SHARE = 0.1
 
 
 SOURCES = tuple(source for question in questions() for source in question.explains)
-EXAMPLES = {"explain": [source.example for source in SOURCES if source.example]}
-"""Below those that commands have anyway."""
 
 
 @options.adding({source.name: source.option for source in SOURCES})

@@ -34,7 +34,6 @@ K = TypeVar("K", bound=Declared)
 
 def declared(package: str, declared_type: type[K]) -> dict[str, K]:
     """The kinds of a package of the harness, by name."""
-
     files = Path(__file__).parents[1].joinpath(package).glob(f"*/{FILE}")
     found = [
         msgspec.convert(kind, declared_type)

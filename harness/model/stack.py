@@ -11,7 +11,7 @@ from harness.model.protections import MADE, NESTING
 SEPARATOR = "+"
 """Between the protections of a stack, as typed."""
 
-_OUTER = [name for names in NESTING for name in names if name in MADE]
+_OUTER = [name for names in NESTING[:-1] for name in names if name in MADE]
 
 EXAMPLE = SEPARATOR.join((*_OUTER[:1], "aes128gcm16"))
 

@@ -18,7 +18,6 @@ from tests.unit.fakes import World
 from tests.unit.fakes.paths import link_path
 
 PATH = link_path(World(), 7)
-MACS = ("02:00:00:00:00:01", "02:00:00:00:00:02")
 
 
 def test_a_stack_is_framed_from_within() -> None:

@@ -42,6 +42,14 @@ def run_harness(*words: str, may_fail: bool = False) -> str:
     return done.stdout
 
 
+def measured(results: Path, *words: str) -> RunFolder:
+    """The folder of a run of these words; it is left where it is if there is one already."""
+    if not results.is_dir():
+        run_harness(*words, "--results", str(results))
+    (folder,) = [each for each in results.iterdir() if (each / "plan.json").is_file()]
+    return RunFolder(folder)
+
+
 def argument_parser(doc: str | None, *, rounds: int = 5) -> argparse.ArgumentParser:
     """The options that all these scripts have; ``doc`` is the script's own, and ``rounds`` the default."""
     made = argparse.ArgumentParser(description=(doc or "").splitlines()[0])

@@ -21,9 +21,11 @@ from pathlib import Path
 from statistics import mean
 
 from harness.analysis import path_demands, theory
-from harness.model import Goal, Plan, Record
+from harness.model import Plan, Record
 from harness.parse.jobfile import repeat_seed
-from harness.results import knee
+from harness.parse.open_loop import FULL, SHORT, trial_s
+from harness.questions.knee import search as knee
+from harness.questions.knee.section import SECTION
 from harness.results.store import RunFolder
 from harness.runs.programs import open_loop
 
@@ -38,7 +40,7 @@ DIGITS = 120
 """The terms of the sum cancel."""
 
 SIMULATED_S, SIMULATED_GOAL_NS = 1e-4, 2_000_000
-REQUESTS = {knee.SHORT: 10_000, knee.FULL: 80_000}
+REQUESTS = {SHORT: 10_000, FULL: 80_000}
 
 
 def below(load: float, service_s: float, wait_s: float) -> float:
@@ -70,7 +72,7 @@ def queued(plan: Plan, record: Record, service_s: float, alone_s: float) -> floa
     """The p99 in seconds of a queue with one server that takes the same time for each request, if the very
     requests of a trial arrive there: what that trial would have measured without any error."""
     load, job = record.workload.rate_iops or 0, next(j for j in plan.jobs if j.name == record.workload.name)
-    seconds = knee.trial_s(job, record.repeat)
+    seconds = trial_s(job, record.repeat)
     seed = repeat_seed(plan.seed, record.repeat, record.workload.name)
     free_ns, found = 0.0, []
     for due in open_loop.arrivals(load, seconds, random.Random(seed)):  # noqa: S311
@@ -83,7 +85,7 @@ def queued(plan: Plan, record: Record, service_s: float, alone_s: float) -> floa
 def lab(folder: Path, seeds: int, words: list[str]) -> None:
     """Lines for each seed: the search, its knees and its trials."""
     harness = str(Path(sys.executable).parent / "harness")
-    loads: dict[Goal, list[float]] = {}
+    loads: dict[knee.Goal, list[float]] = {}
     for seed in range(1, seeds + 1):
         results = folder / f"seed-{seed}"
         if not results.is_dir():
@@ -92,14 +94,14 @@ def lab(folder: Path, seeds: int, words: list[str]) -> None:
         (run,) = [RunFolder(each) for each in results.iterdir() if (each / "plan.json").is_file()]
         plan, records = run.load_plan(), run.load_records()
         jobs = {job.name: job for job in plan.jobs}
-        spent_s = [knee.trial_s(jobs[each.workload.name], each.repeat) for each in records]
-        full_s = mean(s for s, each in zip(spent_s, records, strict=True) if each.repeat == knee.FULL)
+        spent_s = [trial_s(jobs[each.workload.name], each.repeat) for each in records]
+        full_s = mean(s for s, each in zip(spent_s, records, strict=True) if each.repeat == FULL)
         sys.stdout.write(
             f"seed {seed}: {len(records)} trials, {sum(spent_s):.1f} s; {GRID} full ones: "
             f"{GRID * full_s:.1f} s ({sum(spent_s) / full_s / GRID:.0%})\n"
         )
         service_s, alone_s = server(plan, records[0])
-        for found in knee.knees(plan, records):
+        for found in SECTION.found(plan, records):
             by_theory = exact(found, service_s, alone_s)
             loads.setdefault(found.goal, []).append(found.load)
             sys.stdout.write(
@@ -152,7 +154,7 @@ def exact(found: knee.Knee, service_s: float, alone_s: float) -> float:
 def simulated(seed: int) -> tuple[float, int, float]:
     """The knee of an M/M/1 queue by the same search, its trials, and its part of a grid's requests."""
     generator = random.Random(seed)  # noqa: S311
-    goal = Goal("p99", SIMULATED_GOAL_NS)
+    goal = knee.Goal("p99", SIMULATED_GOAL_NS)
     loads = sorted({round(10 * knee.RATIO**step) for step in range(237)})
     trials: dict[tuple[int, int], float] = {}
     while (trial := knee.next_trial(knee.bracket(trials, goal), len(loads))) is not None:
@@ -165,7 +167,7 @@ def simulated(seed: int) -> tuple[float, int, float]:
     found = knee.bracket(trials, goal)
     requests = sum(REQUESTS[length] for _, length in trials)
     load = knee.between(found, goal, loads)
-    return load, len(trials), requests / REQUESTS[knee.FULL] / GRID
+    return load, len(trials), requests / REQUESTS[FULL] / GRID
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.sweeps import measured
+from bench.in_turns import measured
 from harness.analysis.schedule import throughput_bytes_s
 from harness.parse.profiles import data_folder
 from harness.questions.documents.experiments import Experiment, Values

@@ -40,8 +40,8 @@ from harness.model import (
     TestbedKind,
 )
 from harness.parse.profiles import load_proposal
-from harness.planning.sweep import SweepRequest
-from harness.planning.sweep import make_plan as sweep_plan
+from harness.questions.sweep.plan import SweepRequest
+from harness.questions.sweep.plan import make_plan as sweep_plan
 from harness.results import bandwidth_series
 from harness.results.axes import workloads
 from harness.results.store import RunFolder, record_key

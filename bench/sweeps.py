@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,11 +17,12 @@ from statistics import median
 
 from tabulate import tabulate
 
+from bench.in_turns import measured
 from harness.analysis.schedule import Place, throughput_bytes_s
 from harness.explain.curves import NEARLY
 from harness.model import Record
-from harness.results import sweep
-from harness.results.store import RunFolder
+from harness.questions.sweep.section import SECTION
+from harness.results.curves import MeasuredCurve
 from tools import scores
 
 PATTERNS = ("seq-write-4k", "seq-read-4k", "rand-write-4k", "rand-read-4k")
@@ -33,16 +32,7 @@ BLOCKS = "4K,8K,16K,32K,64K,128K,256K,512K,1M"
 ERROR = 0.05
 
 
-def measured(results: Path, *words: str) -> RunFolder:
-    """The folder of a run of these words; it is left where it is if there is one already."""
-    if not results.is_dir():
-        command = [str(Path(sys.executable).parent / "harness"), *words, "--results", str(results)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    (folder,) = [each for each in results.iterdir() if (each / "plan.json").is_file()]
-    return RunFolder(folder)
-
-
-def bends(curve: sweep.MeasuredCurve, rates: Mapping[Place, float]) -> Iterator[int]:
+def bends(curve: MeasuredCurve, rates: Mapping[Place, float]) -> Iterator[int]:
     """How many points lie between where the curve bends and where it bends in truth (``rates``), along each
     axis at each place of the others."""
     for axis in curve.axes:
@@ -56,7 +46,7 @@ def bends(curve: sweep.MeasuredCurve, rates: Mapping[Place, float]) -> Iterator[
             yield abs(said - true)
 
 
-def score(curve: sweep.MeasuredCurve, truth: Sequence[Record]) -> list[str]:
+def score(curve: MeasuredCurve, truth: Sequence[Record]) -> list[str]:
     """A row: what was measured, and how right the rest is."""
     rates = {(each.column, each.workload.name): throughput_bytes_s(each) for each in truth}
     found = [(estimate, rates[place]) for place, estimate in curve.estimates.items()]
@@ -98,7 +88,7 @@ def main() -> None:
         folder / "grid", "run", "--depth", DEPTHS, "--block", BLOCKS, "--repeats", "1", "--no-probes", *words
     )
     rows = [
-        score(curve, grid.load_records()) for curve in sweep.measured(few.load_plan(), few.load_records())
+        score(curve, grid.load_records()) for curve in SECTION.curves(few.load_plan(), few.load_records())
     ]
     print(tabulate(rows, HEADINGS, disable_numparse=True))
     if asked.store:

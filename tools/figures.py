@@ -47,7 +47,7 @@ from harness.model.units import format_duration
 from harness.parse import references
 from harness.probes.emulation import profile_ns
 from harness.report.picture import with_text
-from harness.results import sweep
+from harness.results.measured import Measured
 from harness.results.store import RunFolder
 from tools import notebook, scores
 
@@ -229,9 +229,8 @@ def losses(name: str) -> str:
 
 
 def sentences(name: str) -> str:
-    """What the curves of a sweep say."""
-    run = RunFolder(folder(name))
-    said = curves.sentences(sweep.measured(run.load_plan(), run.load_records()))
+    """What the curves of a run say."""
+    said = curves.sentences(Measured.read([folder(name)]).curves)
     return "\n".join(line for each in said for line in wrapped(each, WIDE, "  "))
 
 

@@ -27,6 +27,7 @@ from harness.parse.echo import EchoOutput
 from harness.parse.iperf import IperfOutput
 from harness.parse.listed import PrintedList
 from harness.questions import questions
+from harness.results import sections
 from harness.results.probe_records import ProbeRecord
 from harness.table.export import EXPORTED, ROW
 from harness.table.printed import PrintedComparison, PrintedTable, PrintedView
@@ -86,6 +87,8 @@ def schema(name: str) -> dict[str, Any]:
     """As JSON Schema 2020-12. Later versions may print more fields, so none of them is forbidden."""
     made, title = TYPES[name]
     found = msgspec.json.schema(made)
+    if made is Plan:
+        found["$defs"] |= _sections(found["$defs"]["Plan"]["properties"]["sections"])
     is_stored = made in (Plan, Record, ProbeRecord)
     for definition in found.get("$defs", {}).values():
         if not is_stored:
@@ -100,6 +103,15 @@ def schema(name: str) -> dict[str, Any]:
         "title": title,
         **_portable(found, is_stored=is_stored),
     }
+
+
+def _sections(about: dict[str, Any]) -> dict[str, Any]:
+    """Say in a plan's sections which there are. Returns their types, by name."""
+    known = sections.known()
+    components = msgspec.json.schema_components(each.holds for each in known.values())
+    about["properties"] = dict(zip(known, components[0], strict=True))
+    about["additionalProperties"] = {"type": "object"}
+    return components[1]
 
 
 _SENTENCE = re.compile(r"(?<=\.) (?=[A-Z`])")
@@ -173,7 +185,8 @@ def _type(about: Mapping[str, Any], types: Mapping[str, Any]) -> str:
         within = about.get("prefixItems", [about.get("items") or {}])
         return "list of " + ", ".join(dict.fromkeys(_type(each, types) for each in within))
     if kind == "object":
-        return f"{_type(about['additionalProperties'], types)} by name"
+        listed = about.get("properties", {}).values() or [about["additionalProperties"]]
+        return f"{' or '.join(_type(each, types) for each in listed)} by name"
     return str(kind)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import fmean
 
 from harness.analysis import disturbance, stats
 from harness.analysis.stats import Decision
@@ -48,6 +49,8 @@ class Schedule:
         self.measured: dict[Place, dict[int, Record]] = {place: {} for place in plan.places}
         self._in_vain: Counter[Place] = Counter()
         self._spent_ns = 0
+        self.max_s = plan.stop.max_s if plan.stop is not None else None
+        """No cell begins after that time, by the clock of the measurement."""
         self._retries = plan.retries
         """How often in a round; 0 once it is clear that other programs do not calm down."""
         for record in records:
@@ -122,10 +125,15 @@ class Schedule:
             if (values := self._values(place)) or self._in_vain[place] < stats.FEWEST
         )
 
+    def extremes_s(self, cell_s: Callable[[Cell], float]) -> tuple[float, float]:
+        """How long all that remains takes at least and at most, by how long a cell does; it becomes clear
+        only while it is measured."""
+        one_s = fmean(cell_s(Cell(*place, 1)) for place in self.measured)
+        return self.expected * one_s, len(self.measured) * one_s
+
     @property
     def _time_is_up(self) -> bool:
-        limit_s = self.plan.stop.max_s if self.plan.stop is not None else None
-        return limit_s is not None and self._spent_ns / 1e9 >= limit_s
+        return self.max_s is not None and self._spent_ns / 1e9 >= self.max_s
 
     def decision(self, place: Place) -> Decision:
         rule, values = self.plan.stop, self._values(place)

@@ -112,8 +112,6 @@ def _add(name: str, place: str, heading: str) -> None:
 HEADINGS = {
     "Measure": {
         "run": "run:run",
-        "sweep": "run:sweep",
-        "knee": "run:knee",
         "probe": "probe:probe",
     },
     "Read results": {
@@ -148,10 +146,6 @@ GROUPS = {
 """The same of those that are several commands."""
 
 EXAMPLES = {
-    "knee": """harness knee --p99 2ms --link wired --workload rand-read-4k
-harness knee --p99 2ms --p99.9 10ms --link wired --protect both --virtual-time""",
-    "sweep": """harness sweep --over depth=1..64 --link wired
-harness sweep --over rtt=0.1ms..50ms --over depth=1,16 --workload rand-read-4k""",
     "run": """harness run --link wired --protect both --protect wireguard --repeats 6
 harness run --target ssh://root@server --link local --link wired=eth0
 harness run --volume /mnt/nas/bench.img --size 4G   (or --portal nas.lan)""",

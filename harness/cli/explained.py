@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shlex
 import shutil
 import sys
 import time
@@ -15,7 +14,7 @@ import msgspec
 import typer
 
 from harness import explain, report
-from harness.explain import curves, knees, published, volumes, what_if
+from harness.explain import published, what_if
 from harness.hosts.state import owner
 from harness.model import LINK_LOCAL, Plan, Record
 from harness.model.choices import TextFormat
@@ -28,12 +27,12 @@ from harness.parse.files import shown_path
 from harness.parse.profiles import load_link
 from harness.planning import forecasts
 from harness.questions import Explanation, questions
-from harness.report import summary
-from harness.results import archive, planned, sweep
+from harness.results import planned, sections
 from harness.results.measured import Measured
 from harness.results.store import RESULTS, RunFolder, open_runs
 from harness.table import Metric
 from harness.terminal import options
+from harness.terminal.answers import print_answers, print_curves, print_tried
 from harness.terminal.common import (
     AuthorOption,
     MetricOption,
@@ -132,7 +131,7 @@ def explain_command(
         return
     print_curves(results, in_short=summary)
     # Of fio outputs without a plan nothing is known that their curves do not show.
-    is_shown = results.trials or (results.curves and not any(curve.links for curve in results.curves))
+    is_shown = results.section_tables or (results.curves and not any(curve.links for curve in results.curves))
     if is_shown and not (results := results.rest).records:
         return
     if summary:
@@ -142,49 +141,6 @@ def explain_command(
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         sys.stdout.write(explain.text(results.explained, width, results.corrections) + "\n")
         print_tried(results)
-
-
-def print_tried(results: report.LoadedResults) -> None:
-    """What was said and what was measured, of forecasts that were tried; nothing of other runs."""
-    if lines := explain.said_and_measured(results.tried):
-        sys.stdout.write("\n".join(["", *map(printable, lines), ""]))
-
-
-def print_curves(results: Measured, *, in_short: bool = False) -> None:
-    """What the curves of sweeps say, and searches for knees; nothing of other runs. If ``in_short``, no more
-    curves than fit onto a screen."""
-    said = curves.in_short(results.curves) if in_short else curves.sentences(results.curves)
-    for sentence in (*said, *knees.sentences(results.knees)):
-        sys.stdout.write("\n".join(wrapped(sentence, NARROW, "  ")) + "\n")
-
-
-def print_answers(results: report.LoadedResults, corrections: Sequence[str] = ()) -> None:
-    """What each column reaches and costs, and why; to standard error if there is nothing to say. Then what
-    answers of earlier versions said wrongly."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else NARROW
-    disks = volumes.lines(results.volumes, width)
-    if lines := summary.lines(
-        results.answers, results, width, disks, lambda cells: try_command(results, cells)
-    ):
-        lines += [cut for line in corrections for cut in wrapped(line, width, "  ")]
-        sys.stdout.write("\n".join(lines) + "\n")
-    else:
-        tell("nothing to compare: measure a link, or protected columns together with --protect off")
-
-
-def try_command(results: report.LoadedResults, cells: Sequence[explain.Explained]) -> str:
-    """What to type to try the forecasts of these cells of one workload; empty if no run's plan can be changed
-    so."""
-    for run_id, folder in results.folders.items():
-        try:
-            is_known = run_id in results.plans and not archive.is_unpacked(folder)
-            is_made = is_known and forecasts.make_plans(results.plans[run_id], cells)
-        except UsageError:
-            continue
-        if is_made:
-            named = dict.fromkeys(cell.evidence.workload for cell in cells)
-            return shlex.join(["harness", "explain", str(folder), "--try", "--cell", *named])
-    return ""
 
 
 def _try(paths: Sequence[Path], wanted: Sequence[str]) -> None:
@@ -224,7 +180,7 @@ def _measure(made: Plan, folder: RunFolder) -> None:
     """Carry out a plan that was made of another run's."""
     print_plan(made, tell)
     with measuring(made, folder, is_resumed=False) as state:
-        cells = sweep.schedule(made, folder.load_records()).expected
+        cells = sections.schedule(made, folder.load_records()).expected
         outcome = carry_out(made, folder, state, process_started_s(), cells)
     for line in outcome.summary():
         tell(line)
@@ -328,25 +284,25 @@ def going(paths: Sequence[Path]) -> str:
     for run in open_runs(paths):
         if run.has_plan and (plan := run.load_plan()).run_id == holder.run_id:
             records = run.load_records()
-            todo = sweep.schedule(plan, records)
-            # How many remain of a sweep's block is known where the next one is.
+            todo = sections.schedule(plan, records)
+            # How many remain of a block is known where the next one is.
             left = todo.expected if next(iter(todo), None) is not None else 0
-            return f"{run.run_id} goes on: {_how_far(plan, records, left)}" if left else ""
+            return f"{run.run_id} goes on: {_how_far(plan, records, left, todo.max_s)}" if left else ""
     return ""
 
 
-def _how_far(plan: Plan, records: Sequence[Record], left: int) -> str:
-    """``12 of 64 cells, 3 min left``: as long as the later half of those that are measured; a sweep at most
-    as long as it may. In virtual time that is not known."""
-    what, least = ("points", "at least ") if plan.sweep else ("cells", "about " if plan.stop else "")
+def _how_far(plan: Plan, records: Sequence[Record], left: int, max_s: float | None) -> str:
+    """``12 of 64 cells, 3 min left``: as long as the later half of those that are measured; a run with a
+    section at most as long as it may. In virtual time that is not known."""
+    is_adaptive = sections.is_adaptive(plan)
+    what, least = ("points", "at least ") if is_adaptive else ("cells", "about " if plan.stop else "")
     done = len(records)
     far = f"{done} of {least}{done + left} {what}"
     measured = sorted(records, key=lambda record: record.started_unix_s)
     ends_s = [0.0, *itertools.accumulate(record.wall_ns / 1e9 for record in measured)]
     if plan.setting.is_virtual or not ends_s[-1]:
         return far
-    if plan.sweep:
-        max_s = plan.sweep.max_s
+    if is_adaptive:
         return far if max_s is None else f"{far}, at most {about(max_s - ends_s[-1])} left"
     seconds = left_s(ends_s, done + left)
     return far if seconds is None else f"{far}, {about(seconds)} left"

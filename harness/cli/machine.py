@@ -14,7 +14,6 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from harness.cli.run import learn_secret
 from harness.hosts.journal import Journal
 from harness.hosts.state import lasting_folder
 from harness.model import MOST_INITIATORS, LabKernel, temporary
@@ -27,6 +26,7 @@ from harness.planning.request import RunRequest
 from harness.terminal import options
 from harness.terminal.console import holding, tell_recovery
 from harness.terminal.progress import bar
+from harness.terminal.running import learn_secret
 from harness.terminal.streams import err, out, say, tell_error
 from harness.testbeds import doctor, portals, testbed
 from harness.testbeds.lab import boot, persistent

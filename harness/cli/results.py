@@ -13,14 +13,13 @@ from typing import Annotated
 
 import typer
 
-from harness.api import Results
 from harness.model.errors import UsageError
 from harness.model.probing import NAMED
 from harness.model.units import parse_percent
 from harness.parse import references
 from harness.results.measured import Measured
 from harness.results.store import RESULTS, open_probes
-from harness.table import Metric, Options, RatioTo, TableFormat, comparison, curves, export, render
+from harness.table import Metric, Options, RatioTo, TableFormat, comparison, export
 from harness.table.views import View, build_counters, build_scale
 from harness.table.views import build as build_view
 from harness.table.views import render as render_view
@@ -34,6 +33,7 @@ from harness.terminal.common import (
     write,
 )
 from harness.terminal.streams import NARROW, tell
+from harness.terminal.tables import print_table
 
 NOT_JUDGED = 3
 """Exit status of a comparison in which not one cell could be judged."""
@@ -168,19 +168,3 @@ def print_view(
             hint=f"make some with: {remedy}",
         )
     sys.stdout.write(render_view(found, format).rstrip("\n") + "\n")
-
-
-def print_table(paths: list[Path], options: Options, format: TableFormat, *, is_pooled: bool = False) -> None:
-    """The matrix; of a sweep its curves, and of a search its trials, unless more is asked for."""
-    results = Results.read(paths, is_pooled=is_pooled)
-    if options == Options() and format is TableFormat.TEXT and (results.curves or results.trials):
-        tables = [curves.render(results.curves)] if results.curves else []
-        tables += [curves.trials(results.trials)] if results.trials else []
-        sys.stdout.write("\n\n".join(tables) + "\n")
-        results = results.rest
-        if not results.records:
-            return
-        sys.stdout.write("\n")
-    found = results.table_of(options)
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    sys.stdout.write(render(found, format, width).rstrip("\n") + "\n")

@@ -1,4 +1,4 @@
-"""What the curves of a sweep say, in sentences: from where more of something helps no more, and what a
+"""What curves say, in sentences: from where more of something helps no more, and what a
 protection costs where."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from harness.analysis.schedule import Place
 from harness.analysis.theory import FULL, Wire
 from harness.model.lines import counted
 from harness.results.axes import AXES
-from harness.results.sweep import MeasuredCurve
+from harness.results.curves import MeasuredCurve
 
 NEARLY = 0.95
 """Of the peak: what is left is less than two runs differ by."""

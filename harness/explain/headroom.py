@@ -18,6 +18,7 @@ from harness.explain.evidence import Evidence
 from harness.explain.limits import RULES
 from harness.explain.remedy import WORK
 from harness.model import ChangeKind
+from harness.results import sections
 
 QUEUED = 0.7
 """To queue I/Os takes fio two system calls for each, and one without a queue. Of memory that is the most, so
@@ -77,7 +78,7 @@ def _mb_s(rate: float) -> str:
 def remedy(evidence: Evidence, limit: Limit, found: Headroom) -> str:
     """What to type to find out; empty where the harness cannot make the load greater."""
     if limit in (Limit.ROUND_TRIP, Limit.TRANSPORT):
-        return "harness sweep --over depth=1..32"
+        return sections.over("depth", "1", "32")
     if limit is not Limit.LINK or not evidence.is_emulated:
         return ""
     if (load := found.load_mb_s) is None:
@@ -86,4 +87,4 @@ def remedy(evidence: Evidence, limit: Limit, found: Headroom) -> str:
     # Powers of two of Gbit/s around it.
     powers = math.floor(0.25 + math.log2(8e-3 * load.low)), math.ceil(math.log2(8e-3 * load.high)) + 1
     first, last = (f"{2**power}G" if power >= 0 else f"{1000 * 2.0**power:.3g}M" for power in powers)
-    return f"harness sweep --over rate={first}..{last}"
+    return sections.over("rate", first, last)

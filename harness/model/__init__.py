@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -44,7 +44,6 @@ from harness.model.texts import (
     NameOrNone,
     Parameter,
     ParameterValue,
-    Percentile,
     Portal,
     PortalOrNone,
     Prose,
@@ -56,7 +55,7 @@ from harness.model.texts import (
     VersionNumber,
 )
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Version of the records below; a reader refuses records of a later version."""
 
 
@@ -813,27 +812,6 @@ class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
     max_s: float | None = None
 
 
-class Goal(msgspec.Struct, frozen=True):
-    """A latency goal: ``metric`` is ``mean`` or a percentile, such as ``p99.9``."""
-
-    metric: Percentile
-    at_most_ns: Count
-
-
-class Sweep(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that measures only as many points of its grid as its curves need.
-
-    ``over`` are the axes (``results.axes``). It ends when 90 % of the unmeasured points are predicted within
-    ``error`` (0.05: 5 %), or after ``max_s``, by the clock of the measurement. With ``goals`` it looks for
-    the highest loads that meet them (``results.knee``), over no axis.
-    """
-
-    over: tuple[Name, ...] = ()
-    error: float = 0.05
-    max_s: float | None = None
-    goals: tuple[Goal, ...] = ()
-
-
 class ChangeKind(enum.StrEnum):
     """What is changed."""
 
@@ -896,8 +874,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """All that a run needs, resolved: nothing is looked up again inside the testbed.
 
     Each cell is measured ``repeats`` times; with ``stop`` that is the least, and it is repeated until the
-    rule is met; with ``sweep`` some of the cells are, and with ``forecasts`` those which these need. A
-    disturbed cell is measured again up to ``retries`` times. ``runtime_s`` overrides how long each of the
+    rule is met; with ``forecasts`` those cells are which these need. ``sections`` are what questions add
+    (``results.sections``), by their names: which cells are measured, and why. A disturbed cell is measured
+    again up to ``retries`` times. ``runtime_s`` overrides how long each of the
     ``jobs`` of the ``profile`` measures.
     ``seed`` is that of the order of cells and of fio's random numbers. ``machines`` are real ones, or the
     lab's hosts with a kernel each. ``links``, ``proposals`` and disks have the fields of their files.
@@ -936,7 +915,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     overrides: tuple[Prose, ...] = ()
     runtime_s: float | None = None
     stop: StoppingRule | None = None
-    sweep: Sweep | None = None
+    sections: dict[Name, dict[Name, Any]] = {}
     forecasts: tuple[Forecast, ...] = ()
     simulated_cpu_costs: dict[Label, dict[Line, SimulatedCpuCosts]] = {}
     retries: int = 2
@@ -1009,6 +988,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a link is 802.11 over simulated radios: only the custom kernel has them."""
         return link is not None and link.radio is not None and self.setting.is_custom
 
+
+LATENCIES: Final = {"mean": "mean_ns", "p50": "p50_ns", "p99": "p99_ns", "p99.9": "p99_9_ns"}
+"""What a latency goal may be of (``texts.Percentile``), with the field of ``Latency`` that says it."""
 
 COMPLETION: Final = "clat"
 PER_JOB: Final = "per-job"

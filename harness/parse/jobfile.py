@@ -774,8 +774,7 @@ def is_repeatable(job: Job) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def described(job: Job) -> Workload:
-    """What a job does. With synchronous engines its depth is always 1; an open loop (``planning.knee``) has
-    none."""
+    """What a job does. With synchronous engines its depth is always 1; an open loop has none."""
     options = dict(job.options)
     rate_iops = positive(options, "rate_iops") if is_open_loop(job) else None
     word = _direction(job)

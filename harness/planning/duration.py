@@ -11,11 +11,12 @@ import itertools
 import math
 from statistics import fmean
 
-from harness.model import DEFAULT_TRANSPORT, Column, Job, Plan
-from harness.parse.jobfile import described, moved_bytes, wall_estimate_s
+from harness.model import DEFAULT_TRANSPORT, Cell, Column, Job, Plan
+from harness.parse.jobfile import described, is_open_loop, moved_bytes, wall_estimate_s
+from harness.parse.open_loop import trial_s
 from harness.probes import cipher, throughput
 from harness.protection import kinds
-from harness.results import knee, sweep
+from harness.results import sections
 from harness.storage import reread, transports
 
 START_S = 4.0
@@ -65,38 +66,32 @@ def left_s(plan: Plan, cells: int, repeats: int | None = None) -> float:
     columns_s = sum(_column_s(plan, column, repeats or plan.repeats) for column in plan.columns)
     fio_s = fmean(_fio_s(plan, job) for job in plan.jobs)
     around_s = fmean(_around_s(plan, column) for column in plan.columns)
-    return (
-        START_S
-        + _fill_s(plan)
-        + columns_s
-        + cells * (around_s + (REAL_PER_VIRTUAL if plan.setting.is_virtual else 1) * fio_s)
-    )
+    return START_S + _fill_s(plan) + columns_s + cells * (around_s + _slower(plan) * fio_s)
 
 
-def sweep_s(plan: Plan) -> tuple[float, float]:
-    """How long a sweep, or a search for knees, takes at least and at most: what it has to measure becomes
-    clear while it does. 0 for both if there is nothing to measure."""
-    todo = sweep.schedule(plan)
-    if plan.sweep is None or not plan.sweep.goals:
-        times = [left_s(plan, todo.expected, 1), run_s(plan, 1)]
-    else:
-        jobs = {job.name: job for job in plan.jobs}
-        slower = REAL_PER_VIRTUAL if plan.setting.is_virtual else 1
-        columns_s = sum(_column_s(plan, column, 1) for column in plan.columns)
-        times = [START_S + _fill_s(plan) + columns_s] * 2
-        for search in knee.searches(plan, todo.measured):
-            around_s = _around_s(plan, search.places[0][0])
-            loads = [jobs[name] for _, name in search.places]
-            searches = [
-                sum(around_s + slower * knee.trial_s(loads[load], length) for load, length in trials)
-                for trials in (knee.trials_if(len(loads), last) for last in range(-1, len(loads)))
-            ]
-            # The searches of several goals share trials, or none.
-            times[0] += min(searches)
-            times[1] += max(searches) * len(plan.sweep.goals)
-    if plan.sweep is not None and plan.sweep.max_s is not None:
-        times = [min(time_s, START_S + plan.sweep.max_s) for time_s in times]
+def section_s(plan: Plan) -> tuple[float, float]:
+    """How long a run with a section takes at least and at most: what it has to measure becomes clear while
+    it does. 0 for both if there is nothing to measure."""
+    todo = sections.schedule(plan)
+    if not todo.expected:
+        return 0.0, 0.0
+    jobs = {job.name: job for job in plan.jobs}
+
+    def cell_s(cell: Cell) -> float:
+        job = jobs[cell.workload]
+        measured_s = trial_s(job, cell.repeat) if is_open_loop(job) else _fio_s(plan, job)
+        return _around_s(plan, cell.column) + measured_s * _slower(plan)
+
+    fixed_s = START_S + _fill_s(plan) + sum(_column_s(plan, column, 1) for column in plan.columns)
+    times = [fixed_s + time_s for time_s in todo.extremes_s(cell_s)]
+    if todo.max_s is not None:
+        times = [min(time_s, START_S + todo.max_s) for time_s in times]
     return times[0], times[1]
+
+
+def _slower(plan: Plan) -> float:
+    """Seconds of a machine for a second of the run's clock, about."""
+    return REAL_PER_VIRTUAL if plan.setting.is_virtual else 1
 
 
 def _fill_s(plan: Plan) -> float:

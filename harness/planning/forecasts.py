@@ -94,7 +94,7 @@ def _plan(
         jobs=tuple(jobs[name] for name in dict.fromkeys(name for _, name in places)),
         storage=msgspec.structs.replace(storage, disk=disk),
         links={column.link: links[column.link] for column in columns},
-        sweep=None,
+        sections={},
         forecasts=tuple(forecasts),
         notes=(*plan.notes, f"it tries {counted(len(forecasts), 'forecast')} of {plan.run_id}"),
         created_unix_s=time.time(),

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from harness.explain import knees, volumes
+from harness.explain import volumes
 from harness.explain.curves import sentences
 from harness.model.escape import printable
 from harness.model.lines import counted, wrapped
@@ -29,7 +29,7 @@ def answer(results: LoadedResults) -> list[Chart]:
     """One picture; none if there is nothing to say."""
     rest = results.rest
     found = rest.answers if rest.records else []
-    reported = [*sentences(results.curves), *knees.sentences(results.knees)]
+    reported = [*sentences(results.curves), *results.section_sentences]
     parts: list[str] = []
     y = _sentences(parts, 0.0, reported)
     if found:

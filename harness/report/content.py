@@ -172,13 +172,13 @@ class LoadedResults(Measured, frozen=True, kw_only=True, dict=True):
 
     @functools.cached_property
     def limits(self) -> dict[str, dict[Place, Limit]]:
-        """What likely limits each point of each sweep, by run id."""
+        """What likely limits each point of curves, by run id."""
         # Not the plan's own: where there are runs of several machines, a record's setting says which.
         settings = {record.run_id: record.setting.distinct for record in self.records}
         return {
             run: likely_limits([each for each in self._evidence if each.key.setting == settings.get(run)])
             for run, plan in self.plans.items()
-            if plan.sweep
+            if self.sections.get(run) and self.sections[run].grids(plan)
         }
 
     @functools.cached_property

@@ -17,8 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from harness.analysis.schedule import Schedule
-from harness.explain import forecasts, knees, volumes
+from harness.explain import forecasts, volumes
 from harness.explain.curves import sentences
 from harness.model import TRANSPORTS, LinkProfile, Plan
 from harness.model.escape import as_json, for_page
@@ -29,10 +28,8 @@ from harness.report import charts, content, draw, paths, summary
 from harness.report.charts import Chart, ChartKind
 from harness.report.content import ColumnFacts, LoadedResults, Origin, Words, planned_s
 from harness.report.losses import WHISKERS, headline
-from harness.report.picture import NEEDS, SWEPT, drawn
-from harness.results import knee, sweep
+from harness.report.picture import NEEDS, OVER_AXES, drawn
 from harness.results.machine import MACHINE
-from harness.results.sweep import MeasuredCurve
 from harness.table import Metric
 from harness.table.comparison import Comparison
 from harness.table.curves import doubts
@@ -62,11 +59,15 @@ class _Drawn(msgspec.Struct, frozen=True):
 
 
 _DRAWN = (
-    _Drawn(ChartKind.CURVES, "curves", "Curves", "Curves", f"<p>{SWEPT[ChartKind.CURVES]}</p>"),
+    _Drawn(ChartKind.CURVES, "curves", "Curves", "Curves", f"<p>{OVER_AXES[ChartKind.CURVES]}</p>"),
     _Drawn(
-        ChartKind.RESPONSE, "response", "Response", "Response curves", f"<p>{SWEPT[ChartKind.RESPONSE]}</p>"
+        ChartKind.RESPONSE,
+        "response",
+        "Response",
+        "Response curves",
+        f"<p>{OVER_AXES[ChartKind.RESPONSE]}</p>",
     ),
-    _Drawn(ChartKind.HEAT_MAP, "heat", "Heat maps", "Heat maps", f"<p>{SWEPT[ChartKind.HEAT_MAP]}</p>"),
+    _Drawn(ChartKind.HEAT_MAP, "heat", "Heat maps", "Heat maps", f"<p>{OVER_AXES[ChartKind.HEAT_MAP]}</p>"),
     _Drawn(
         ChartKind.DIFFERENCES,
         "differences",
@@ -130,7 +131,7 @@ _THEMES = (
     '<label class="bar">Colours <select id="theme"><option value="auto">as the system</option>'
     '<option value="light">light</option><option value="dark">dark</option></select></label>'
 )
-_SHOWN = 12  # so many sentences of a sweep are in sight; the others are behind a click
+_SHOWN = 12  # so many sentences of curves are in sight; the others are behind a click
 _HEADLINE = 3  # so many of them stand above everything
 _MANY = 24  # with more pictures in a section, a browser lays out only those in sight
 _AGAIN_S = 5  # after which a page of a run that goes on loads itself again
@@ -153,7 +154,7 @@ def render(results: LoadedResults, words: Words | None = None, *, going: str = "
     sections += [
         (part.anchor, part.place, _section(part, found, _listed(doubts(results.curves))))
         for part in _DRAWN
-        if part.kind in SWEPT and (found := drawn(part.kind, results))
+        if part.kind in OVER_AXES and (found := drawn(part.kind, results))
     ]
     if rest.records:
         sections += _of_cells(rest)
@@ -177,13 +178,13 @@ def render(results: LoadedResults, words: Words | None = None, *, going: str = "
 
 
 def _of_cells(results: LoadedResults) -> list[tuple[str, str, str]]:
-    """The sections with each cell: of a sweep's points there are none."""
+    """The sections with each cell: of the points of curves there are none."""
     tables = {metric: results.table(metric) for metric in METRICS}
     table = tables[Metric.MB_S]
     sections = [("matrix", "Matrix", _matrix(tables, content.columns(results, table)))]
     for part in _DRAWN:
         of_runs = part.kind in (ChartKind.TRENDS, ChartKind.DIFFERENCES)
-        if part.kind in SWEPT or (of_runs and results.compared is not None):
+        if part.kind in OVER_AXES or (of_runs and results.compared is not None):
             continue
         if (found := drawn(part.kind, results)) or not of_runs:
             more = _listed(charts.signs(table)) if part.kind is ChartKind.BARS else ""
@@ -358,42 +359,24 @@ def _progress(results: LoadedResults, going: str) -> str:
 
 
 def _left(plan: Plan, results: LoadedResults) -> tuple[Sequence[str], list[tuple[str, ...]]]:
-    """Headings, and a line for each column. For each curve of a sweep, which leaves out the points that it
-    can foretell, or of a search for knees."""
+    """Headings, and a line for each column, or what its section says."""
     records = [record for record in results.records if record.run_id == plan.run_id]
     done = Counter((record.column, record.workload.name) for record in records)
     lines: list[tuple[str, ...]] = []
-    if plan.sweep is None:
+    section = results.sections.get(plan.run_id)
+    if section is None or not section.is_adaptive:
         for column in plan.columns:
             left = {job.name: plan.repeats - done[column, job.name] for job in plan.jobs}
             measured = sum(done[column, job.name] for job in plan.jobs)
             names = [name for name, count in left.items() if count > 0]
             lines.append((column.label, str(measured), str(sum(left[name] for name in names)), listed(names)))
         return ("column", "measured", "at most left", "of"), lines
-    if plan.sweep.goals:
-        known = Counter(found.curve for found in knee.knees(plan, records) if found.is_known)
-        for search in knee.searches(plan, Schedule(plan, records).measured):
-            said = f"{known[search.curve]} of {len(plan.sweep.goals)}"
-            lines.append((search.curve.name, str(len(search.records)), said))
-        return ("curve", "trials measured", "knees found"), lines
-    fitted = {found.curve: found for found in results.curves if _is_of(plan, found)}
-    for curve, surface in sweep.surfaces(plan).items():
-        points, rest, unsure = 0, len(surface.grid), len(surface.grid)
-        if (found := fitted.get(curve)) is not None:
-            points, rest = len(found.records), len(found.estimates)
-            unsure = sum(each.error > plan.sweep.error for each in found.estimates.values())
-        lines.append((curve.name, str(points), str(rest), str(unsure)))
-    within = f"not known within {100 * plan.sweep.error:g} %"
-    return ("curve", "points measured", "at most left", within), lines
-
-
-def _is_of(plan: Plan, curve: MeasuredCurve) -> bool:
-    return any(record.run_id == plan.run_id for record in curve.records.values())
+    return section.left(plan, records)
 
 
 def _reported(results: LoadedResults) -> list[str]:
-    """What sweeps and searches found, a sentence each."""
-    return [*sentences(results.curves), *knees.sentences(results.knees)]
+    """What curves and questions say, a sentence each."""
+    return [*sentences(results.curves), *results.section_sentences]
 
 
 def _first(said: Sequence[str]) -> str:

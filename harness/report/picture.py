@@ -12,7 +12,7 @@ import msgspec
 
 from harness.model.errors import RequirementError, UsageError, lacks_package
 from harness.model.escape import for_page, printable
-from harness.report import charts, content, curves, draw, sweeps
+from harness.report import charts, content, curves, draw, surfaces
 from harness.report.answer import answer
 from harness.report.charts import Chart, ChartKind
 from harness.report.content import LoadedResults, Theme, Words
@@ -55,8 +55,8 @@ def picture(
     if not found:
         raise UsageError(f"these results have nothing for a picture of {kind}", hint=NEEDS[kind])
     words = words or Words(title="")
-    if kind in SWEPT:
-        words = msgspec.structs.replace(words, notes=(*words.notes, SWEPT[kind], *doubts(results.curves)))
+    if kind in OVER_AXES:
+        words = msgspec.structs.replace(words, notes=(*words.notes, OVER_AXES[kind], *doubts(results.curves)))
     if kind is ChartKind.LOSS:
         words = msgspec.structs.replace(words, notes=(*words.notes, WHISKERS))
     if kind in (ChartKind.MATRIX, ChartKind.BARS):
@@ -88,11 +88,11 @@ def drawn(
         case ChartKind.WATERFALL:
             return waterfalls(results.explained)
         case ChartKind.CURVES:
-            return sweeps.curves(results.curves, results.places)
+            return surfaces.curves(results.curves, results.places)
         case ChartKind.RESPONSE:
-            return sweeps.responses(results.curves, results.places)
+            return surfaces.responses(results.curves, results.places)
         case ChartKind.HEAT_MAP:
-            return sweeps.heat_maps(results.curves, results.limits)
+            return surfaces.heat_maps(results.curves, results.limits)
     table = results.table(_METRICS.get(kind, metric))
     facts = content.columns(results, table)
     match kind:
@@ -112,8 +112,10 @@ def drawn(
             return curves.trends(table, facts, results.plans)
 
 
-SWEPT = dict(zip((ChartKind.CURVES, ChartKind.RESPONSE, ChartKind.HEAT_MAP), sweeps.LEGENDS, strict=True))
-"""The pictures of sweeps, with what is said of each."""
+OVER_AXES = dict(
+    zip((ChartKind.CURVES, ChartKind.RESPONSE, ChartKind.HEAT_MAP), surfaces.LEGENDS, strict=True)
+)
+"""The pictures of curves over axes, with what is said of each."""
 
 _METRICS = {
     ChartKind.PERCENTILES: Metric.P99,
@@ -179,9 +181,9 @@ NEEDS = {
     ChartKind.WATERFALL: "it needs a run's plan.json and undisturbed cells",
     ChartKind.TRENDS: "it needs two runs of the same cells",
     ChartKind.DIFFERENCES: "it needs exactly two runs that have cells in common",
-    ChartKind.CURVES: "it needs a sweep, or fio outputs that differ only in depth, block or jobs",
-    ChartKind.RESPONSE: "it needs a sweep over depth or jobs",
-    ChartKind.HEAT_MAP: "it needs a sweep over two axes",
+    ChartKind.CURVES: "it needs curves: a sweep, or fio outputs that differ only in depth, block or jobs",
+    ChartKind.RESPONSE: "it needs curves over depth or jobs",
+    ChartKind.HEAT_MAP: "it needs curves over two axes",
 }
 """What a picture takes that a folder of results may lack."""
 

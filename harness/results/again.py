@@ -35,14 +35,16 @@ _AMOUNT = re.compile(rf"({'|'.join(QUANTITIES)}|cpu)([0-9].*)")
 def command(plan: Plan) -> str:
     """``harness run`` with the options that are not at their defaults.
 
-    Empty where no short command makes such a run: of sweeps and searches, of links or workloads of the
+    Empty where no short command makes such a run: of plans with a section, of links or workloads of the
     user's own, of a kernel or a CPU cost file that others lack, and of a way that was protected already.
     """
     setting, columns = plan.setting, plan.columns
     links, workloads = _links(plan), _workloads(plan)
     names = {name for column in columns for name in column.protection}
     is_found = any(PROTECTIONS[name].pre_existing for name in names & {*PROTECTIONS})
-    special = plan.sweep or plan.probing or plan.forecasts or setting.other_kernel or setting.predicted_from
+    special = (
+        plan.sections or plan.probing or plan.forecasts or setting.other_kernel or setting.predicted_from
+    )
     if special or links is None or workloads is None or is_found:
         return ""
     protections = [

@@ -1,8 +1,8 @@
-"""The axes of a sweep: what may differ along a curve, as numbers of links and workloads."""
+"""The axes of curves: what may differ along one, as numbers of links and workloads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -60,14 +60,14 @@ class Curve(msgspec.Struct, frozen=True, order=True):
         return ", ".join([f"{self.column.label} {self.workload}", *same])
 
 
-def curve_of(plan: Plan, column: Column, workload: Workload) -> tuple[Curve, dict[str, float]] | None:
-    """Of which curve of a sweep a cell is a point, and where it is on it; None if it is of none, as the local
-    disk is of none over links."""
-    if plan.sweep is None:
-        return None
+def curve_of(
+    plan: Plan, over: Sequence[str], column: Column, workload: Workload
+) -> tuple[Curve, dict[str, float]] | None:
+    """Of which curve over these axes a cell of a plan is a point, and where it is on it; None if it is of
+    none, as the local disk is of none over links."""
     link = plan.links.get(column.link)
     point: dict[str, float] = {}
-    for name in plan.sweep.over:
+    for name in over:
         axis = AXES[name]
         value = (
             axis.of_workload(workload)
@@ -84,12 +84,12 @@ def curve_of(plan: Plan, column: Column, workload: Workload) -> tuple[Curve, dic
         (name, float(value))
         for name, axis in AXES.items()
         if axis.of_workload is not None
-        and name not in plan.sweep.over
+        and name not in over
         and (value := axis.of_workload(workload)) is not None
     )
     return Curve(base, workload.base, fixed), point
 
 
-def workloads(jobs: tuple[Job, ...]) -> dict[str, Workload]:
+def workloads(jobs: Iterable[Job]) -> dict[str, Workload]:
     """What each job of a plan does, by its name."""
     return {job.name: described(job) for job in jobs}

@@ -15,8 +15,8 @@ from harness.results.machine import set_apart
 from harness.results.probe_records import ProbeRecord
 
 if TYPE_CHECKING:
-    from harness.results.knee import Knee
-    from harness.results.sweep import MeasuredCurve
+    from harness.results.curves import MeasuredCurve
+    from harness.results.sections import Section
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -63,38 +63,58 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return list(dict.fromkeys(record.run_id for record in self.records))
 
     @functools.cached_property
-    def curves(self) -> list[MeasuredCurve]:
-        """Those of sweeps, and of fio outputs that differ only in depth, block or jobs."""
-        found = []
-        # Here, because most results have none.
-        if sweeps := [plan for plan in self.plans.values() if plan.sweep and plan.sweep.over]:
-            from harness.results import sweep
+    def sections(self) -> Mapping[str, Section[msgspec.Struct]]:
+        """Those of its plans, by run id."""
+        if not any(plan.sections for plan in self.plans.values()):
+            return {}  # as most results
+        from harness.results.sections import of_plan
 
-            found += [curve for plan in sweeps for curve in sweep.measured(plan, self.records)]
+        return {run: found for run, plan in self.plans.items() if (found := of_plan(plan)) is not None}
+
+    @functools.cached_property
+    def curves(self) -> list[MeasuredCurve]:
+        """Those of plans with a section, and of fio outputs that differ only in depth, block or jobs."""
+        found = []
+        for run, section in self.sections.items():
+            found += section.curves(self.plans[run], self.records)
         if any(record.setting.source == FIO_SOURCE for record in self.records):
             from harness.results import plain
 
             found += plain.curves(self.records)
         return found
 
-    @property
-    def trials(self) -> list[Record]:
-        """Those of searches for knees."""
-        return [record for record in self.records if record.workload.rate_iops is not None]
+    def is_apart(self, record: Record) -> bool:
+        """Whether its section shows a record, and not the matrix."""
+        return record.run_id in self.sections and self.sections[record.run_id].is_apart(record)
 
     @functools.cached_property
-    def knees(self) -> list[Knee]:
-        """What searches found."""
-        if not self.trials:
-            return []
-        from harness.results import knee
+    def section_sentences(self) -> list[str]:
+        """What questions say of their runs, besides curves."""
+        found = []
+        for run, section in self.sections.items():
+            own = [record for record in self.records if record.run_id == run]
+            found += section.sentences(self.plans[run], own)
+        return found
 
-        return [found for plan in self.plans.values() for found in knee.knees(plan, self.records)]
+    def found(self, question: str) -> list[Any]:
+        """What a question found in its runs, besides curves: for ``knee`` the knees."""
+        of = {run: section for run, section in self.sections.items() if section.name == question}
+        return [each for run, section in of.items() for each in section.found(self.plans[run], self.records)]
+
+    @property
+    def section_tables(self) -> list[str]:
+        """What questions show of their runs, besides curves."""
+        apart: dict[str, list[Record]] = {}
+        for record in self.records:
+            if self.is_apart(record):
+                apart.setdefault(self.sections[record.run_id].name, []).append(record)
+        by_name = {section.name: section for section in self.sections.values()}
+        return [table for name, records in apart.items() for table in by_name[name].tables(records)]
 
     @functools.cached_property
     def rest(self) -> Self:
-        """The same without the points of curves, and without trials."""
-        if not self.curves and not self.trials:
+        """The same without the points of curves, and without what questions show."""
+        if not self.curves and not any(map(self.is_apart, self.records)):
             return self
         points = {
             (run, place) for curve in self.curves for place in curve.grid for run in curve.runs_of(place)
@@ -102,6 +122,6 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         left = [
             r
             for r in self.records
-            if (r.run_id, (r.column, r.workload.name)) not in points and r.workload.rate_iops is None
+            if (r.run_id, (r.column, r.workload.name)) not in points and not self.is_apart(r)
         ]
         return msgspec.structs.replace(self, records=left)

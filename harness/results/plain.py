@@ -25,8 +25,8 @@ from harness.parse.files import read_bytes, shown_path
 from harness.parse.fio import FioJob
 from harness.parse.jobfile import described
 from harness.results.axes import AXES, Curve
+from harness.results.curves import MeasuredCurve, Surface
 from harness.results.plain_columns import Output
-from harness.results.sweep import MeasuredCurve, Surface
 
 NEARLY = 0.02
 """How much two figures may differ that should be the same."""

@@ -30,11 +30,10 @@ from harness.model import (
 from harness.model.errors import UsageError
 from harness.model.escape import printable
 from harness.model.protections import PROTECTIONS
-from harness.model.units import LARGEST, check_name, format_size, shown, unknown_name
+from harness.model.units import LARGEST, check_name, format_size, shown
 from harness.parse import disks, jobfile, parameters, profiles
 from harness.parse.hosts import LOCAL, parse_address, parse_portal
-from harness.results.axes import AXES
-from harness.results.knee import FIGURES, TRIALS
+from harness.results import sections
 
 MIB = 1 << 20
 SMALLEST_BACKING_BYTES = 16 * MIB
@@ -101,32 +100,24 @@ def _columns(plan: Plan) -> None:
         )
 
 
-def _sweep(plan: Plan) -> None:
-    goals = () if plan.sweep is None else plan.sweep.goals
-    if not plan.probing:
-        _same({jobfile.is_open_loop(job) for job in plan.jobs}, {bool(goals)})
-    if plan.sweep is None:
-        return
-    for axis in plan.sweep.over:
-        if axis not in AXES:
-            raise unknown_name("axis", axis, AXES)
-    for goal in goals:
-        if goal.metric not in FIGURES:
-            raise unknown_name("goal", goal.metric, FIGURES)
-    _same(bool(plan.sweep.over), not goals)
-    _same(plan.repeats, TRIALS if goals else 1)
-    _same(plan.stop, None)
-    _same(0 < plan.sweep.error < 1, True)
+def _sections(plan: Plan) -> None:
+    """What this harness does not know of it does not measure either (``sections.require``)."""
+    section = sections.of_plan(plan)
+    if not plan.probing and bool(plan.sections) is (section is not None):
+        has_open_loop = section is not None and section.has_open_loop
+        _same({jobfile.is_open_loop(job) for job in plan.jobs}, {has_open_loop})
+    if section is not None:
+        section.check(plan)
 
 
 def _forecasts(plan: Plan) -> None:
-    """What it tries is of another run, and among its own cells; it tries no part of a sweep."""
+    """What it tries is of another run, and among its own cells; it has no section."""
     own = {(column, job.name) for column in plan.columns for job in plan.jobs}
     for forecast in plan.forecasts:
         check_name("run", forecast.run_id)
         _same({forecast.changed, forecast.unchanged or forecast.changed} <= own, True)
         _same(min(forecast.before_mb_s, forecast.least_mb_s, forecast.said_mb_s) > 0, True)
-        _same(None if plan.sweep is None else "a sweep", None)
+        _same(plan.sections, {})
 
 
 def _parameters(plan: Plan, transport: str) -> None:
@@ -452,7 +443,7 @@ RULES: tuple[tuple[str, Callable[[Plan], object]], ...] = (
     ("columns and machines, initiators", _initiators),
     ("workloads and probing", _workloads),
     ("shared_lun", _shared_lun),
-    ("sweep", _sweep),
+    ("sections", _sections),
     ("forecasts", _forecasts),
     ("iscsi", lambda plan: _parameters(plan, ISCSI)),
     ("nvme", lambda plan: _parameters(plan, NVME_TCP)),

@@ -177,9 +177,9 @@ def _from_4(kind: FileKind, data: Json) -> Json:
     found = _renamed(
         _within(data, "storage", {"reached": "black_box"}), _OVERRIDES | {"charges": "simulated_cpu_costs"}
     )
-    if (sweep := found.get("sweep")) and sweep.get("goals"):
-        goals = [_renamed(goal, {"of": "metric"}) for goal in sweep["goals"]]
-        found = {**found, "sweep": {**sweep, "goals": goals}}
+    if (asked := found.get("sweep")) and asked.get("goals"):
+        goals = [_renamed(goal, {"of": "metric"}) for goal in asked["goals"]]
+        found = {**found, "sweep": {**asked, "goals": goals}}
     columns = [_pre_existing(column) for column in found["columns"]]
     return {**found, "columns": columns, "profile": PROFILES.get(found["profile"], found["profile"])}
 
@@ -208,4 +208,22 @@ def _pre_existing(column: Json) -> Json:
     return {**column, "protection": protection} if protection else column
 
 
-_STEPS: dict[int, Callable[[FileKind, Json], Json]] = {1: _from_1, 2: _from_2, 3: _from_3, 4: _from_4}
+def _from_5(kind: FileKind, data: Json) -> Json:
+    """What a question adds to a plan became a section of its own: a sweep, and a search, which were one."""
+    if kind != "plan" or "sweep" not in data:
+        return data
+    rest = {key: value for key, value in data.items() if key != "sweep"}
+    if (asked := data["sweep"]) is None:
+        return rest
+    name, others = ("knee", ("over", "error")) if asked.get("goals") else ("sweep", ("goals",))
+    section = {key: value for key, value in asked.items() if key not in others}
+    return {**rest, "sections": {name: section}}
+
+
+_STEPS: dict[int, Callable[[FileKind, Json], Json]] = {
+    1: _from_1,
+    2: _from_2,
+    3: _from_3,
+    4: _from_4,
+    5: _from_5,
+}

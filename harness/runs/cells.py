@@ -57,10 +57,10 @@ from harness.parse.jobfile import (
     repeat_seed,
     wall_estimate_s,
 )
+from harness.parse.open_loop import trial_s
 from harness.probes import cipher, echo, judged, throughput
 from harness.results import bandwidth_series
 from harness.results.events import TAKING_DOWN, CellEnded, CellStarted, CellWithdrawn, Phase, Spent, ago_s
-from harness.results.knee import trial_s
 from harness.results.machine import MACHINE, TOOLS
 from harness.runs import calibration, fio_startup, measure, reread, spent
 from harness.runs.columns import ColumnPath

@@ -29,10 +29,9 @@ from harness.model.errors import CommandFailed, HarnessError, HostLost, Interrup
 from harness.network import interfaces
 from harness.network.paths import pppoe
 from harness.observe import hops
-from harness.results import planned
+from harness.results import planned, sections
 from harness.results.events import Emit, Ended, Failed, Phase, writer
 from harness.results.store import RunFolder
-from harness.results.sweep import schedule
 from harness.runs import fio_startup, modules
 from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
@@ -192,7 +191,7 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     plan = folder.load_plan()
     # What cannot be read is measured again; the command that began this run has named it.
     with unread.noted():
-        todo = schedule(plan, folder.load_records())
+        todo = sections.schedule(plan, folder.load_records())
         probed = {record.key for record in folder.load_probes() if disturbance.is_final(record, plan)}
     if not plan.capabilities.has_machines:
         speaks_pppoe = any(link.hops and link.hops.kind is HopKind.PPPOE for link in plan.links.values())

@@ -1,17 +1,15 @@
-"""The curves of a sweep as text: a table for each, with what was measured and what lies between."""
+"""Curves as text: a table for each, with what was measured and what lies between."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from tabulate import tabulate
 
 from harness.analysis.response import PREDICTED
 from harness.analysis.schedule import Place
-from harness.model import Record
 from harness.results.axes import AXES
-from harness.results.knee import FIGURES
-from harness.results.sweep import MeasuredCurve
+from harness.results.curves import MeasuredCurve
 from harness.table.notes import Context, alike, origins
 
 DOUBTED = "*"
@@ -58,26 +56,6 @@ def doubts(curves: Sequence[MeasuredCurve]) -> list[str]:
         first = f", the first {curve.curve.name} at {point}" if len(where) < count else ""
         lines.append((not is_marked, f"Warning ({len(where)} of {count} points{first}): {warning}"))
     return [f"{'' if unmarked else f'{DOUBTED}: '}{line}" for unmarked, line in sorted(lines)]
-
-
-def trials(records: Iterable[Record]) -> str:
-    """What each trial of a search for knees found, by load: latencies in ms."""
-    lines = sorted(
-        (record.column.label, record.workload.base, record.workload.rate_iops or 0, record.repeat, name, io)
-        for record in records
-        for name, io in (("read", record.read), ("write", record.write))
-        if io is not None
-    )
-    rows = [
-        [column, base, load, name, io.ios, *(_ms(getattr(io.latency, field)) for field in FIGURES.values())]
-        for column, base, load, _, name, io in lines
-    ]
-    heading = ["column", "workload", "load", "", "requests", *(f"{of} ms" for of in FIGURES)]
-    return tabulate(rows, heading, disable_numparse=True, stralign="right")
-
-
-def _ms(latency_ns: float | None) -> str:
-    return "" if latency_ns is None else f"{latency_ns / 1e6:.4g}"
 
 
 def _tables(curve: MeasuredCurve) -> Iterator[str]:

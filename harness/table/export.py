@@ -35,8 +35,8 @@ from harness.model.telemetry import OBSERVED, BackgroundLoad, Observed, Unit
 from harness.results import machine
 from harness.results.axes import AXES, workloads
 from harness.results.columns import workload_of
+from harness.results.curves import MeasuredCurve
 from harness.results.metrics import Metric, Of
-from harness.results.sweep import MeasuredCurve
 from harness.table import openmetrics
 from harness.table.text import in_csv
 from harness.version import __version__

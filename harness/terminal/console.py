@@ -25,9 +25,9 @@ from harness.parse.files import Room
 from harness.parse.jobfile import described
 from harness.planning import duration
 from harness.planning.request import THE_RUN, PathRequest
-from harness.results import planned
+from harness.results import planned, sections
+from harness.results.curves import axes_of
 from harness.results.store import RunFolder
-from harness.results.sweep import axes_of, surfaces
 from harness.storage.backing import require_device
 from harness.terminal import options
 from harness.terminal.progress import RunOutcome, follow
@@ -97,6 +97,7 @@ def resumed(name: str, request: PathRequest, *, probing: bool) -> tuple[RunFolde
             f"expected a run of {kinds[0]}, found a run of {kinds[1]}: {folder.path}",
             hint=f"finish it with harness {'run' if probing else 'probe'} --resume",
         )
+    sections.require(made)
     planned.require_typed(made, name, options.touching_real_hardware(request))
     return folder, made
 
@@ -190,7 +191,8 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
         storage = made.storage.volume.title
     size = format_size(backing.size_bytes)
     to(f"testbed {_setting(made)}, storage {storage} of {size}, seed {made.seed}")
-    found = {} if made.sweep is not None and made.sweep.goals else surfaces(made)
+    section = sections.of_plan(made)
+    found = {} if section is None else section.grids(made)
     on_curves = {column for surface in found.values() for column, _ in surface.grid}
     columns = [*map(made.shown, (column for column in made.columns if column not in on_curves))]
     columns += [curve.column.label for curve in found]
@@ -213,13 +215,9 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     block, rule = len(made.places), made.stop
     fewest = made.repeats if rule is None else max(made.repeats, FEWEST)
     counts = [fewest] if rule is None else [fewest, rule.max_repeats]
-    if made.sweep is not None:
-        time = " to ".join(dict.fromkeys(format_duration(round(each)) for each in duration.sweep_s(made)))
-        if made.sweep.goals:
-            to(f"trials:    at some of {block} loads, about {time}")
-        else:
-            error = f"{100 * made.sweep.error:g} %"
-            to(f"points:    up to {block}, until all others are predicted within {error}, about {time}")
+    if section is not None and section.is_adaptive:
+        time = " to ".join(dict.fromkeys(format_duration(round(each)) for each in duration.section_s(made)))
+        to(f"{section.amount(made)}, about {time}")
         return
     times = [duration.run_s(made, repeats) for repeats in counts]
     if rule is not None and rule.max_s is not None:

@@ -17,7 +17,7 @@ from harness.model.telemetry import ProcessorUse, RoundTrips, Telemetry
 from harness.report import load, render
 from tests import flat
 from tests.browser.conftest import PATIENCE_S
-from tests.unit.report.test_sweeps import surfaces
+from tests.unit.results.test_plain_curves import surface
 from tests.unit.results_folder import ENVIRONMENT, made_plan, write
 from tests.unit.table.test_table import HOSTILE, matrix, record, transfer
 
@@ -63,7 +63,7 @@ def written(folder: Path, text: str) -> Path:
 
 def written_of(which: str, page: Path, folder: Path) -> Path:
     """A page of the matrix, of results of before, of a run, of two, of one that goes on,
-    or of a sweep."""
+    or of curves."""
     if which == "page":
         return page
     if which == "run":
@@ -83,7 +83,7 @@ def written_of(which: str, page: Path, folder: Path) -> Path:
         page_of_it = render(some, going=f"{found.runs[0]} goes on: 160 of 320 cells, 2 min left")
         # It would load itself again in the middle of what is looked at.
         return written(folder, re.sub("<meta http-equiv=.refresh.[^>]*>", "", page_of_it))
-    return written(folder, render(load([OLD]) if which == "old" else surfaces()))
+    return written(folder, render(load([OLD if which == "old" else surface(folder)])))
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ def test_arrow_keys_move_among_the_marks_of_a_picture(opened: Any) -> None:
 
 
 @pytest.mark.parametrize("width", [390, 1400])
-@pytest.mark.parametrize("which", ["page", "old", "sweep", "run", "two"])
+@pytest.mark.parametrize("which", ["page", "old", "curves", "run", "two"])
 def test_text_in_pictures_is_large_enough(
     driver: Any, page: Path, tmp_path: Path, which: str, width: int
 ) -> None:
@@ -406,24 +406,6 @@ def test_a_page_of_a_run_that_goes_on_loads_itself_again(driver: Any, tmp_path: 
     waiting.until(lambda found: "1 of 2 cells" not in _find(found, "header").text)
 
 
-def test_the_page_of_a_sweep_needs_no_matrix(driver: Any, tmp_path: Path) -> None:
-    """Its script goes without one, no picture is cut off at 390 px, and arrow keys tell each point."""
-    driver.get_log("browser")
-    with window(driver, 390):
-        driver.get(written(tmp_path, render(surfaces())).as_uri())
-        driver.execute_script(OPEN_ALL)
-        assert driver.execute_script("return document.documentElement.scrollWidth") <= 390
-        picture = _find(driver, "#curves figure svg")
-        reported = []
-        for _ in range(3):
-            picture.send_keys("\ue014")  # right
-            reported.append(_find(driver, "#tip").text)
-        assert reported[:2] == ["wired, bound by latency", "wired, bound by the busiest part"]
-        assert re.fullmatch(r"wired, depth 1: [0-9.]+ MB/s", reported[2])
-        assert len(driver.find_elements("css selector", "#heat figure")) == 1
-    assert driver.get_log("browser") == []
-
-
 @pytest.mark.parametrize("width", [480, 1280])
 def test_nothing_is_wider_than_the_window(opened: Any, width: int) -> None:
     with window(opened, width):
@@ -432,7 +414,7 @@ def test_nothing_is_wider_than_the_window(opened: Any, width: int) -> None:
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 1400), ("light", 390)])
-@pytest.mark.parametrize("which", ["page", "old", "sweep", "run", "two", "going"])
+@pytest.mark.parametrize("which", ["page", "old", "curves", "run", "two", "going"])
 def test_everybody_can_use_it(
     driver: Any, page: Path, tmp_path: Path, which: str, theme: str, width: int
 ) -> None:

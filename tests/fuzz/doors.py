@@ -8,11 +8,11 @@ from tests.fuzz.folders import Folders
 from tests.fuzz.jobs import Jobs
 from tests.fuzz.parsers import Cuts, Parsers
 from tests.fuzz.planted import Planted
-from tests.fuzz.sweeps import Sweeps
+from tests.fuzz.sections import Sections
 from tests.fuzz.words import Words
 from tests.fuzz.written import EACH as WRITTEN
 from tests.fuzz.zips import Zips
 
-EACH: list[Door] = [Parsers(), Cuts(), Jobs(), Folders(), Sweeps(), Planted(), Zips(), *WRITTEN, Words()]
+EACH: list[Door] = [Parsers(), Cuts(), Jobs(), Folders(), Sections(), Planted(), Zips(), *WRITTEN, Words()]
 EACH += offered(f"{__package__}.questions")
 DOORS = {door.name: door for door in EACH}

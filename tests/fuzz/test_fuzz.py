@@ -13,7 +13,7 @@ SECONDS = {
     "cuts": 5,
     "jobs": 3,
     "folders": 8,
-    "sweeps": 6,
+    "sections": 6,
     "planted": 6,
     "zips": 5,
     "shares": 4,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.model import Status
-from harness.results import knee
+from harness.questions.knee.section import SECTION
 from harness.results.store import RunFolder
 from tests.lab.cli import harness, only_run, well
 
@@ -27,7 +27,7 @@ def test_it_finds_the_knee(tmp_path: Path) -> None:
     plan, records = folder.load_plan(), folder.load_records()
     assert all(record.status is Status.OK and record.proof is not None for record in records)
     assert not any("late" in warning for record in records for warning in record.warnings)
-    p99, mean = sorted(knee.knees(plan, records), key=lambda each: -each.load)
+    p99, mean = sorted(SECTION.found(plan, records), key=lambda each: -each.load)
     assert (p99.goal.metric, mean.goal.metric) == ("p99", "mean") and p99.is_known and mean.is_known
     # p99 of 5 000 requests varies by 15 %; the load at which it is 1 ms by a tenth of that.
     assert 0.84 <= p99.load * SERVICE_S <= 0.98

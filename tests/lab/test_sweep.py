@@ -8,7 +8,7 @@ import pytest
 
 from harness.analysis.schedule import throughput_bytes_s
 from harness.model import Status
-from harness.results import sweep
+from harness.questions.sweep.section import SECTION
 from harness.results.store import RunFolder
 from tests.lab.cli import harness, only_run, well
 
@@ -24,7 +24,7 @@ def test_it_measures_where_the_curve_bends(tmp_path: Path) -> None:
     folder = RunFolder(only_run(tmp_path))
     plan, records = folder.load_plan(), folder.load_records()
     assert all(record.status is Status.OK and record.proof is not None for record in records)
-    (curve,) = sweep.measured(plan, records)
+    (curve,) = SECTION.curves(plan, records)
     assert len(records) == len(curve.rates) <= len(curve.grid) / 2
     assert "the peak fills the link" in done.out and "~: interpolated between measured points" in done.out
 

@@ -9,8 +9,6 @@ import signal
 import pytest
 
 from harness.protection.ipsec import IKE_PORT
-from harness.results import sweep
-from harness.results.store import RunFolder
 from tests.machines import runs
 from tests.machines.conftest import install
 from tests.machines.images import STORAGE_NETWORK, UML, address
@@ -69,20 +67,6 @@ def test_two_initiators(installed: Site) -> None:
         with as_before(installed):
             found = good(installed, installed.harness("run", *words, *link, "--ipsec", "both", *ONE))
         assert {cell["column"]["initiators"] for cell in found.values()} == {1, 2}
-
-
-def test_a_sweep(installed: Site) -> None:
-    curves = ("--over", "depth=1..16", "--over", "block=4K..256K", "--max-time", "5m")
-    _, *words = wired(installed, "--ipsec", "both", *curves, *ONE)
-    with as_before(installed):
-        said = installed.harness("sweep", *words)
-    good(installed, said)
-    folder = RunFolder(runs.newest_run(installed))
-    off, on = sweep.measured(folder.load_plan(), folder.load_records())
-    assert all(curve.rates.keys() | curve.estimates.keys() == set(curve.grid) for curve in (off, on))
-    # Where a machine is so busy that no two points agree, all of them are measured.
-    has_estimates = any(curve.estimates for curve in (off, on))
-    assert ("~: interpolated between measured points" in said.out) == has_estimates, said.text
 
 
 # WiFi

@@ -24,6 +24,7 @@ from msgspec import inspect
 from harness.model import (
     ENDS,
     FILE_SYSTEMS,
+    LATENCIES,
     LINK_LOCAL,
     PROTECTION_OFF,
     TRANSPORTS,
@@ -40,9 +41,9 @@ from harness.parse import parameters
 from harness.parse.files import shown_path
 from harness.parse.jobfile import load_jobs
 from harness.parse.profiles import data_folder
+from harness.results import sections
 from harness.results.axes import AXES
 from harness.results.bandwidth_series import NOT_STEADY, WARMING_UP
-from harness.results.knee import FIGURES
 from harness.results.machine import MACHINE, TOOLS
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder, record_key
@@ -51,7 +52,7 @@ T = TypeVar("T")
 WITHHELD = "a shared file does not say it"
 """Instead of a sentence that may name something."""
 
-ROOTS = (Plan, Record, ProbeRecord)
+ROOTS = (Plan, Record, ProbeRecord, *(section.holds for section in sections.known().values()))
 """The types of all that is in a shared file, but for the environment (``FACTS``)."""
 
 _TOKEN = re.compile(r"[^\s,;()\[\]+=-]+")
@@ -200,7 +201,7 @@ def _shipped() -> Shipped:
         *TRANSPORTS,
         *FILE_SYSTEMS,
         *AXES,
-        *FIGURES,
+        *LATENCIES,
         LINK_LOCAL,
         PROTECTION_OFF,
         "harness",
@@ -393,7 +394,7 @@ RULES: Mapping[str, Rule] = {
         (_number_of(re.compile(r"[0-9]{1,2}(?:\.[0-9]{1,3}){1,2}(?![0-9.])"), ""), (texts.VersionNumber,)),
         (_as("kernel", "{number:012x}"), (texts.KernelKey,)),
         (_as("costs"), (texts.CpuCostsId,)),
-        (lambda _cleaner, text: text if text in FIGURES else "mean", (texts.Percentile,)),
+        (lambda _cleaner, text: text if text in LATENCIES else "mean", (texts.Percentile,)),
         (lambda cleaner, text: text if text in TRANSPORTS else _other(cleaner, text), (TransportName,)),
     )
     for kind in kinds
@@ -437,6 +438,13 @@ def _agreed(cleaner: Cleaner, found: Mapping[str, Mapping[str, str]]) -> dict[st
     }
 
 
+def _sections(cleaner: Cleaner, found: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Those that are known, by the kinds of their fields."""
+    kinds = {name: section.holds for name, section in sections.known().items() if name in found}
+    said = {name: msgspec.convert(found[name], kind) for name, kind in kinds.items()}
+    return {name: msgspec.to_builtins(cleaner.clean(each)) for name, each in said.items()}
+
+
 FIELDS: Mapping[str, Callable[[Cleaner, Any], Any]] = {
     **dict.fromkeys(("Plan.notes", "Record.raw", "ProbeRecord.raw"), lambda _cleaner, _value: ()),
     **dict.fromkeys(
@@ -449,6 +457,7 @@ FIELDS: Mapping[str, Callable[[Cleaner, Any], Any]] = {
         lambda cleaner, found: tuple(cleaner.title(text.partition(":")[0]) for text in found),
     ),
     "Job.options": _options,
+    "Plan.sections": _sections,
     **dict.fromkeys(("Plan.iscsi", "Plan.nvme", "Record.session"), _parameters),
     **dict.fromkeys(("Record.agreed", "ProbeRecord.agreed"), _agreed),
 }

@@ -13,14 +13,14 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-from tests.fuzz import commands, sweeps, zips
+from tests.fuzz import commands, sections, zips
 from tests.fuzz.driver import Broken, Case, several
 from tests.fuzz.folders import RESULTS, RUN, a_run, damage, names
 from tests.fuzz.mutate import places
 from tests.unit.questions.share.test_share import SECRETS, TELL_NOTHING
 
 zips.COMMANDS["share"] = ("share", "RUN", "-o", "again.zip")
-sweeps.COMMANDS["share"] = ("share", "RUN", "--list")
+sections.COMMANDS["share"] = ("share", "RUN", "--list")
 FIGURES = Path(__file__).parents[3] / "docs" / "figures"
 RUNS = {
     "matrix": RESULTS / RUN,

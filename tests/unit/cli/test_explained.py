@@ -19,14 +19,12 @@ from harness.model import Column, Machines, Record, TestbedKind
 from harness.model.errors import Interrupted
 from harness.planning import forecasts
 from harness.report import load, render
-from harness.results import sweep
 from harness.results.columns import BASIC_WORKLOADS
 from harness.results.store import RunFolder
 from tests.unit.cli.test_cli import assert_refused
 from tests.unit.command import harness
-from tests.unit.planning import test_sweep as of_sweeps
 from tests.unit.results_folder import COLUMNS, made_plan, write
-from tests.unit.table.test_table import record, transfer
+from tests.unit.table.test_table import record
 
 PLAN = made_plan(columns=COLUMNS[:2], repeats=1, retries=0)
 CELLS = [
@@ -92,23 +90,6 @@ def test_it_says_how_long_the_rest_takes(run: RunFolder, monkeypatch: pytest.Mon
     ]
     adding(run, *reversed(measured))()
     assert watching.going([run.path]) == f"r1 goes on: 4 of {ALL} cells, {2 * (ALL - 4)} min left"
-
-
-def test_a_sweep_says_points_and_how_long_it_may_take_at_most(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for max_time, left in ((None, ""), ("20m", ", at most 11 min left")):
-        plan = of_sweeps.planned("depth=1..64", "block=4K..1M", ipsec=("off",), max_time=max_time)
-        (curve,) = sweep.surfaces(plan).values()
-        records = of_sweeps.carried_out(plan, most=len(curve.first()))
-        folder = RunFolder(tmp_path / f"{max_time}" / plan.run_id)
-        folder.path.mkdir(parents=True)
-        folder.save_plan(plan)
-        for each in records:
-            folder.save_record(msgspec.structs.replace(each, wall_ns=60 * 10**9, read=transfer(10.0)))
-        is_owned(monkeypatch, plan.run_id)
-        said = f"{plan.run_id} goes on: 9 of at least {9 + sweep.AT_ONCE} points{left}"
-        assert watching.going([folder.path]) == said
 
 
 def test_it_ends_with_the_last_cell_of_this_run(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

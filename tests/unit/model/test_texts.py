@@ -21,7 +21,7 @@ from harness.model.reread import Samples
 from harness.parse.files import TomlFile
 from harness.planning.probe_plan import ProbeProfile
 from harness.planning.request import RunRequest
-from harness.results import events
+from harness.results import events, sections
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
 from harness.testbeds.lab.exchange import Renewal, WorkerOrder, WorkerReport
@@ -37,6 +37,7 @@ READ: tuple[Any, ...] = (
     *(Plan, Record, ProbeRecord, Samples, events.Event),
     *(RunRequest, ProbeProfile, LinkProfile, Proposal, DiskProfile, CpuCosts),
     *(Owner, UndoEntry, Built, LabTerms, LabState, WorkerOrder, Renewal, WorkerReport),
+    *(section.holds for section in sections.known().values()),
 )
 """The types of files: of results, of users' own, and of what the harness keeps for itself."""
 
@@ -52,7 +53,7 @@ NOT_FILES = {
     "declared_type",  # each kind.toml
     *("LinuxDistribution", "PathReference", "Reference", "Score", "_File"),
     # The type is an argument.
-    *("cls", "decoder", "kind", "made", "type_", "TransportName"),
+    *("cls", "decoder", "kind", "made", "self", "type_", "TransportName"),
 }
 
 KINDS = {get_args(kind)[1].title for kind in (*texts.KINDS, TransportName)}
@@ -73,7 +74,9 @@ def fields_of(kind: inspect.Type, place: str, seen: set[type]) -> Iterator[tuple
             for field in kind.fields:
                 yield from fields_of(field.type, f"{kind.cls.__name__}.{field.name}", seen)
     else:
-        assert not isinstance(kind, inspect.AnyType | inspect.CustomType), place
+        # Each section of a plan is read as its own type (results.sections).
+        is_section = isinstance(kind, inspect.AnyType) and place == "Plan.sections"
+        assert is_section or not isinstance(kind, inspect.AnyType | inspect.CustomType), place
         for part in (*getattr(kind, "types", ()), *getattr(kind, "item_types", ())):
             yield from fields_of(part, place, seen)
         for name in ("item_type", "key_type", "value_type"):

@@ -48,7 +48,6 @@ def test_it_and_the_page_say_what_the_terminal_says() -> None:
     shown = load([FIGURES / "protections"])
     left = len(shown.answers) - answer.MOST
     assert left > 0 and f"{left} more columns: harness explain --summary" in reported(shown)[1]
-    assert "the peak fills the link" in reported(load([FIGURES / "sweep-virtual"]))[1]
 
 
 def test_a_png_is_as_wide_as_forums_show() -> None:

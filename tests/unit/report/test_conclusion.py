@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from harness.analysis.stats import Difference
-from harness.cli.run import _answer
 from harness.explain import Limit, explain
 from harness.model import Backing, BackingKind, Job, Plan, Record, Status
 from harness.model.reread import Reread, Sign, Suspicion
@@ -17,6 +16,7 @@ from harness.report import load
 from harness.report.conclusion import Conclusion, ThroughputRatio, answers, limits
 from harness.results.store import RunFolder
 from harness.table import build
+from harness.terminal.running import _answer
 from tests import flat
 from tests.unit.explain.test_explain import columns, measured, plan_of_them
 from tests.unit.results_folder import write

@@ -21,13 +21,14 @@ from harness.report.charts import bars, goodness, roofline
 from harness.report.content import LoadedResults, Origin
 from harness.report.curves import percentiles, short, trends
 from harness.report.page import METRICS
-from harness.report.picture import SWEPT, drawn
+from harness.report.picture import OVER_AXES, drawn
 from harness.table import Metric
 from harness.table.options import Table, TableCell
 from tests import flat
 from tests.unit.cli.test_cli import assert_refused
 from tests.unit.command import harness
 from tests.unit.explain.test_explain import SESSION
+from tests.unit.results.test_plain_curves import surface
 from tests.unit.results_folder import ENVIRONMENT, fio_json, made_plan, write
 from tests.unit.table.test_table import HOSTILE, matrix, record, repeats, transfer
 from tests.unit.test_disturbed_results import spoilt
@@ -337,7 +338,7 @@ def test_colours_stand_out_as_wcag_asks(colours: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("kind", ChartKind)
-def test_every_picture_is_drawn_as_a_file(kind: ChartKind, whole: LoadedResults) -> None:
+def test_every_picture_is_drawn_as_a_file(kind: ChartKind, whole: LoadedResults, tmp_path: Path) -> None:
     shown = whole
     if kind is ChartKind.TRENDS:
         again = [msgspec.structs.replace(each, run_id="r2") for each in shown.records]
@@ -345,10 +346,8 @@ def test_every_picture_is_drawn_as_a_file(kind: ChartKind, whole: LoadedResults)
     if kind is ChartKind.DIFFERENCES:
         again = [msgspec.structs.replace(each, run_id="r2", fio_ns=1) for each in shown.records]
         shown = msgspec.structs.replace(shown, records=[*shown.records, *again])
-    if kind in SWEPT:
-        from tests.unit.report.test_sweeps import surfaces
-
-        shown = surfaces()
+    if kind in OVER_AXES:
+        shown = load([surface(tmp_path)])
     made = svg(kind, shown)
     assert ET.fromstring(made).get("role") == "img"  # noqa: S314 -- our own
     assert "var(--" not in made

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from harness.cli import explained
-from harness.cli.explained import try_command
 from harness.explain import Limit, explain
 from harness.model import Plan, Record, Status, TestbedKind, renamed
 from harness.model.reread import Reread, Sign, Suspicion
@@ -24,6 +23,7 @@ from harness.results import again
 from harness.results.measured import Measured
 from harness.results.store import RunFolder
 from harness.table import TableFormat, build, render
+from harness.terminal.answers import try_command
 from tests import flat
 from tests.unit.command import harness
 from tests.unit.explain.test_explain import columns, plan_of_them

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.explain.curves import sentences
-from harness.report import load, sweeps
+from harness.report import load, surfaces
 from harness.report import render as render_page
 from harness.results.measured import Measured
 from harness.table.curves import render
@@ -51,7 +52,7 @@ def test_of_files_without_a_plan_nothing_is_said_that_their_curves_do_not_show(t
     (curve,) = found.curves
     (said,) = sentences([curve])
     assert said.endswith("reaches 95 % of its peak (4.198 MB/s) at depth 1.")
-    (chart,) = sweeps.curves([curve], found.places)
+    (chart,) = surfaces.curves([curve], found.places)
     assert not any("[" in figure for line in chart.lines for figure in line)
     # The table has curves, and then the matrix of the rest.
     write_fio(tmp_path / "other.json", job("lone", rw="write"))
@@ -142,3 +143,13 @@ def test_what_all_points_have_is_not_marked_and_both_directions_are_named(tmp_pa
     said = harness("table", ".", cwd=tmp_path).stdout
     assert said.startswith("mix job1 (read+write), block 4K\n") and "8.192\n" in said and "*" not in said
     assert "\nWarning (3 of 3 points): text before the JSON (7 characters): 'a text'\n" in said
+
+
+def surface(folder: Path) -> Path:
+    """Outputs of fio at three depths and two block sizes."""
+    for depth, block in itertools.product((1, 4, 16), (1, 16)):
+        read = fio_job()["read"]
+        moves = {name: block * read[name] for name in ("io_bytes", "io_kbytes", "bw_bytes", "bw")}
+        made = job(bs=f"{4 * block}k", iodepth=depth) | {"read": read | moves}
+        write_fio(folder / f"a-{4 * block}k-{depth}.json", made)
+    return folder

@@ -11,13 +11,13 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-import msgspec
 import pytest
 
 from harness.hosts import programs
 from harness.model import Clock
 from harness.parse import fio, jobfile
-from harness.planning.knee import KneeRequest, make_plan
+from harness.parse.jobfile import load_jobs
+from harness.parse.open_loop import at_rate
 from harness.runs import fio_startup
 from harness.runs.programs import open_loop
 
@@ -28,11 +28,10 @@ SIZE = 1 << 24
 
 def report(tmp_path: Path, workload: str, load: int, runtime_s: float = 0.5, **changes: str) -> fio.FioJob:
     """What the program reports of a job on a file."""
-    request = KneeRequest(p99="2ms", workloads=(workload,), links=("wired",), ipsec=("off",))
-    plan = make_plan(msgspec.structs.replace(request, lab_kernel="debian", load=f"{load}..{load + 1}"))
+    (chosen,) = (job for name in ("basic", "modern") for job in load_jobs(name)[1] if job.name == workload)
     (device := tmp_path / "disk").write_bytes(bytes(SIZE))
     of: dict[str, Any] = {"device": str(device), "size_bytes": SIZE, "seed": 7, "runtime_s": runtime_s}
-    text = jobfile.job_file(plan.jobs[0], **of, clock=Clock.VIRTUAL)
+    text = jobfile.job_file(at_rate(chosen, load, runtime_s), **of, clock=Clock.VIRTUAL)
     lines = [line for line in text.splitlines() if line.partition("=")[0] not in {"direct", *changes}]
     given = "\n".join([*lines, *(f"{option}={value}" for option, value in changes.items())])
     argv = [sys.executable, *fio_startup.open_loop().argv[1:]]

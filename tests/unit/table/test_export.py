@@ -25,8 +25,6 @@ from harness.table.comparison import CompareFormat
 from harness.table.export import COLUMNS, ExportFormat, encode, rows
 from harness.version import __version__
 from tests.unit.command import harness
-from tests.unit.explain.test_curves import records_of
-from tests.unit.planning.test_sweep import planned
 from tests.unit.results_folder import made_plan, write
 from tests.unit.table.test_table import HOSTILE, record, transfer
 
@@ -261,9 +259,6 @@ def test_openmetrics_has_a_family_for_each_column_in_base_units_that_a_textfile_
     names = {openmetrics.metric(each.name) for each in export.EXPORTED if each.kind is not str}
     assert names - set(map(openmetrics.metric, export.TAGS)) >= found.keys() - {openmetrics.INFO}
     assert len(names) == sum(each.kind is not str for each in export.EXPORTED)
-    swept = Measured.read([DOCS / "figures" / "sweep-virtual"])
-    made = encode(swept.records, ExportFormat.OPENMETRICS, swept.environments, swept.plans, swept.curves)
-    assert len(families(made)["harness_is_estimated"]) == 432
 
 
 def test_formats_have_one_name_in_all_commands_and_old_names_a_note(tmp_path: Path) -> None:
@@ -334,7 +329,7 @@ def test_the_dashboard_asks_influxdb_for_what_is_exported_and_each_panel_says_wh
 
 
 def test_the_dashboard_asks_prometheus_for_metrics_and_labels_that_are_exported() -> None:
-    found = Measured.read([DOCS / "figures" / "make-run", DOCS / "figures" / "sweep-virtual"])
+    found = Measured.read([DOCS / "figures" / "make-run"])
     written = families(encode(found.records, ExportFormat.OPENMETRICS, found.environments, found.plans))
     known = {*export.TAGS, "reason"}
     for panel, target in panels("prometheus"):
@@ -350,24 +345,3 @@ def test_the_dashboard_asks_prometheus_for_metrics_and_labels_that_are_exported(
     # Latencies are in seconds there.
     units = [panel["fieldConfig"]["defaults"].get("unit") for panel, _ in panels("prometheus")]
     assert units[:2] == ["Bps", "s"]
-
-
-def test_a_sweep_has_its_axes_and_the_points_that_were_not_measured() -> None:
-    plan = planned("rtt=0.1ms..50ms", "depth=1..16", ipsec=("off",))
-    records = records_of(plan, lambda at, _: 4096 * at["depth"] / (100e-6 + at["rtt"]))
-    found = Measured(records=records, plans={plan.run_id: plan})
-    (curve,) = found.curves
-    exported = list(rows(found.records, plans=found.plans, curves=found.curves))
-    assert {row["curve"] for row in exported} == {"wired rand-read, block 4K"}
-    places = {(row["link_rtt"], row["queue_depth"]) for row in exported}
-    assert places == {(point["rtt"], point["depth"]) for point in curve.grid.values()}
-    estimated = [row for row in exported if row["status"] == "estimated"]
-    assert len(estimated) == len(curve.estimates) == len(exported) - len(found.records) > 0
-    for row in estimated:
-        low, value, high = (row[f"bandwidth_{each}bytes_s"] for each in ("low_", "", "high_"))
-        assert isinstance(low, float) and isinstance(value, float) and isinstance(high, float)
-        assert low < value < high and row["iops"] == pytest.approx(value / 4096)
-        nothing = dict.fromkeys(("repeat", "bytes", "is_disturbed"))
-        assert row.items() >= {**nothing, "direction": "read"}.items()
-    for format in ExportFormat:
-        assert encode(found.records, format, plans=found.plans, curves=found.curves).count(b"estimated") > 0

@@ -98,6 +98,8 @@ def filled(kind: inspect.Type, text: str) -> Iterator[Any]:
             yield True
         case inspect.IntType() | inspect.FloatType():
             yield 1
+        case inspect.AnyType():
+            yield text
         case _:
             raise AssertionError(f"no value for {kind}")
 

@@ -1,4 +1,4 @@
-"""The pictures of sweeps: curves with their asymptotes, response curves, and heat maps over two axes."""
+"""The pictures of curves: each with their asymptotes, response curves, and heat maps over two axes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.report.charts import LEFT, TOP, WIDTH, Chart, horizontal, keyed, ve
 from harness.report.content import Places
 from harness.report.curves import BOTTOM, remark, scale_of
 from harness.results.axes import AXES, Curve
-from harness.results.sweep import MeasuredCurve
+from harness.results.curves import MeasuredCurve
 from harness.table.curves import cell
 
 LEGENDS = (

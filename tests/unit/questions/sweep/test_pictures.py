@@ -13,14 +13,15 @@ from harness.explain import Limit
 from harness.explain.curves import sentences
 from harness.model import Latency, Plan, Record
 from harness.model.errors import UsageError
-from harness.report import ChartKind, load, picture, render, sweeps
+from harness.questions.sweep.section import SECTION
+from harness.report import ChartKind, load, picture, render
+from harness.report import surfaces as of_surfaces
 from harness.report.content import LoadedResults
 from harness.report.picture import drawn
 from harness.results.machine import set_apart
 from harness.table import Metric
-from tests.unit.explain.test_curves import Rate, records_of
-from tests.unit.planning import test_knee as of_knees
-from tests.unit.planning.test_sweep import planned
+from tests.unit.questions.sweep.test_sentences import Rate, records_of
+from tests.unit.questions.sweep.test_sweep import planned
 from tests.unit.report.test_report import Page
 from tests.unit.results.test_plain_curves import job
 from tests.unit.results.test_results import write_fio
@@ -102,7 +103,7 @@ def test_a_response_curve_has_mean_and_p99_of_what_was_measured() -> None:
 def test_a_heat_map_says_what_limits_by_colour_and_by_letter() -> None:
     (curve,), (run,) = surfaces().curves, surfaces().plans
     limits = {place: Limit.ROUND_TRIP if curve.rates[place] < 100e6 else Limit.LINK for place in curve.rates}
-    (chart,) = sweeps.heat_maps([curve], {run: limits})
+    (chart,) = of_surfaces.heat_maps([curve], {run: limits})
     assert chart.headings[0] == "depth \\ block" and len(chart.lines) == 12 and len(chart.headings) == 10
     cells = chart.body.count("<title>depth ")
     assert cells == len(curve.grid)
@@ -111,7 +112,7 @@ def test_a_heat_map_says_what_limits_by_colour_and_by_letter() -> None:
     assert chart.body.count(">~") == len(curve.estimates)
     assert ">round trip</text>" in chart.body and ">link</text>" in chart.body
     # Without limits there are shades alone.
-    (chart,) = sweeps.heat_maps([curve], {})
+    (chart,) = of_surfaces.heat_maps([curve], {})
     assert "fill-opacity:0.54" in chart.body and ">?</text>" not in chart.body and " pa" not in chart.body
 
 
@@ -120,7 +121,7 @@ def test_many_columns_make_a_heat_map_wider() -> None:
     values = ",".join(map(str, range(1, 13)))
     plan = planned(f"depth={values}", f"jobs={values}", ipsec=("off",))
     found = results(plan, lambda at, _: 1e6 * at["depth"] / (1 + at["jobs"]))
-    (chart,) = sweeps.heat_maps(found.curves, {})
+    (chart,) = of_surfaces.heat_maps(found.curves, {})
     assert chart.width > 12 * 30
     assert 'style="min-width:' in render(found), "on a telephone it is scrolled"
 
@@ -159,20 +160,13 @@ def test_a_page_of_a_sweep_that_goes_on_says_how_much_of_each_curve_is_known() -
     few = [each for each in depths().records if each.workload.depth in (1, 64)]
     shown = msgspec.structs.replace(depths(), records=few)
     curves, (plan,) = shown.curves, shown.plans.values()
-    assert plan.sweep is not None
-    error = plan.sweep.error
+    error = SECTION.of(plan).error
     unsure = [sum(each.error > error for each in curve.estimates.values()) for curve in curves]
     assert progress(shown) == [
         (curve.name, str(len(curve.records)), str(len(curve.estimates)), str(count))
         for curve, count in zip(curves, unsure, strict=True)
     ]
     assert any(unsure)
-    # Of a search for knees it says how many it has found.
-    search = of_knees.planned()
-    trials = of_knees.carried_out(search)
-    for count, found in ((4, "0 of 1"), (len(trials), "1 of 1")):
-        shown = LoadedResults(records=trials[:count], plans={search.run_id: search})
-        assert progress(shown) == [("wired rand-read, block 4K", str(count), found, "")]
 
 
 def test_two_sweeps_that_are_compared_are_told_apart() -> None:
@@ -197,7 +191,7 @@ def test_a_picture_alone_says_what_its_marks_mean(kind: ChartKind) -> None:
     assert "measured" in svg[svg.index("<desc>") : svg.index("</desc>")]
     with pytest.raises(UsageError, match="nothing for a picture") as caught:
         picture(kind, LoadedResults(records=matrix()), Metric.MB_S, Path("sweep.svg"))
-    assert "sweep" in (caught.value.hint or "")
+    assert "it needs curves" in (caught.value.hint or "")
 
 
 def test_sweeps_of_two_machines_each_have_their_limits() -> None:

@@ -7,33 +7,21 @@ from typing import Annotated
 
 import msgspec
 
-from harness.model import Goal, Job, Plan, Sweep
+from harness.model import LATENCIES, Job, Plan
 from harness.model.errors import UsageError
-from harness.model.units import check_name, parse_duration_s, shown
-from harness.parse import jobfile
+from harness.model.units import parse_duration_s, shown
+from harness.parse import open_loop
 from harness.planning import plan
 from harness.planning.request import RunRequest, goal, require_not_given
+from harness.questions.knee.search import RATIO, TRIALS, Goal, Goals
+from harness.questions.knee.section import SECTION
 from harness.results import rules
-from harness.results.knee import FIGURES, RATIO, TRIALS
 
 EXCEEDING = 800
 """The number of requests above the percentile in a full trial: near a knee they come in groups."""
 
 FEWEST = 80_000
 LEAST_S, MOST_S = 0.1, 30.0
-
-IN_FLIGHT = 1024
-"""The largest number: a longer queue has missed any goal."""
-
-_KEPT = "direct buffered size rwmixread"
-_LEFT_OUT = """
-    rw bs ioengine iodepth iodepth_batch iodepth_batch_complete_min iodepth_batch_complete_max iodepth_low
-    numjobs runtime time_based ramp_time loops number_ios io_size steadystate rate rate_min rate_iops
-    rate_iops_min rate_process thinktime norandommap randrepeat refill_buffers scramble_buffers invalidate
-    thread mem disk_util"""
-KEPT, LEFT_OUT = frozenset(_KEPT.split()), frozenset(_LEFT_OUT.split())
-"""Options that a load replaces, or that change nothing here. All others are refused."""
-
 
 WITH_LOADS = {
     "confidence": "--confidence",
@@ -58,7 +46,7 @@ class KneeRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 def make_plan(request: KneeRequest) -> Plan:
     """Check and resolve a request. UsageError for the first thing that is wrong."""
-    typed = {of: getattr(request, of.replace(".", "_")) for of in FIGURES}
+    typed = {of: getattr(request, of.replace(".", "_")) for of in LATENCIES}
     goals = tuple(
         Goal(of, round(1e9 * parse_duration_s(text, what=f"--{of}")))
         for of, text in typed.items()
@@ -82,7 +70,7 @@ def make_plan(request: KneeRequest) -> Plan:
         made,
         jobs=tuple(_at(job, load, goals, most_s) for job in made.jobs for load in loads),
         repeats=TRIALS,
-        sweep=Sweep(goals=goals, max_s=max_s),
+        sections=SECTION.within(Goals(goals=goals, max_s=max_s)),
     )
     rules.check(made)
     return made
@@ -103,34 +91,7 @@ def _loads(text: str) -> list[int]:
 
 
 def _at(job: Job, load: int, goals: tuple[Goal, ...], most_s: float) -> Job:
-    """The job as an open loop of so many requests a second."""
-    options = dict(job.options)
-    workload = jobfile.described(job)
-    others = [option for option in options if option not in KEPT | LEFT_OUT]
-    if workload.block_bytes is None or others or ":" in (options["rw"] or ""):
-        raise UsageError(
-            f"{job.name}: expected only reads and writes of one size, found {', '.join(others) or 'others'}",
-            hint="choose other workloads with --workload",
-        )
+    """The job as an open loop of so many requests a second, in a trial of full length."""
     parts = [1 - float(goal.metric[1:]) / 100 for goal in goals if goal.metric.startswith("p")]
     requests = max(FEWEST, *(EXCEEDING / part for part in parts), 0)
-    time_s = min(most_s, max(LEAST_S, requests / load))
-    kept = {option: value for option, value in options.items() if option in KEPT}
-    changes = {
-        "rw": ("rand" if workload.pattern == "random" else "")
-        + str(workload.direction).replace("both", "rw"),
-        "bs": str(workload.block_bytes),
-        "ioengine": "libaio",
-        "iodepth": str(IN_FLIGHT),
-        "numjobs": "1",
-        "io_submit_mode": "offload",
-        "rate_process": "poisson",
-        "rate_iops": str(load),
-        "runtime": f"{round(time_s * 1e6)}us",
-        "time_based": None,
-    }
-    made = msgspec.structs.replace(job, options=tuple({**kept, **changes}.items()))
-    words = [word for word in job.name.split("-") if not word.startswith("qd")]
-    made = msgspec.structs.replace(made, name=check_name("workload", "-".join((*words, f"{load}iops"))))
-    jobfile.check_job(made)
-    return made
+    return open_loop.at_rate(job, load, min(most_s, max(LEAST_S, requests / load)))

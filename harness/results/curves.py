@@ -1,17 +1,13 @@
-"""Which point of a sweep is measured next: where its curve is least sure, until it is sure enough.
+"""Curves: throughput over axes of links and workloads, as far as it was measured, and estimates between.
 
-First the ends and the middle of each axis. Then, in blocks of a few points of each curve in a random order,
-those that ``analysis.response`` knows least of; until it knows all others within the error that was asked
-for, and has forecast two blocks of points within it before they were measured.
+``Surface`` is a curve's grid, known before anything is measured; ``MeasuredCurve`` has its records.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-import math
-import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.analysis import disturbance, path_demands, response
@@ -19,20 +15,10 @@ from harness.analysis.response import Estimate, Point, Response
 from harness.analysis.schedule import Place, Schedule, throughput_bytes_s
 from harness.analysis.theory import IoDirection
 from harness.analysis.wire import framings
-from harness.model import Cell, LinkProfile, Plan, Record
+from harness.model import LinkProfile, Plan, Record
 from harness.parse.fio import ADDED_UP
 from harness.results.axes import AXES, Curve, curve_of, workloads
-from harness.results.knee import KneeSchedule
 from harness.results.machine import side_of
-
-AT_ONCE = 3
-"""Points of a curve in a block: to fit one takes a tenth of a second or more."""
-
-RIGHT_ROUNDS = 2
-"""How many blocks have to be forecast, one after the other."""
-
-IN_VAIN = 2
-"""How often a point that fails is tried."""
 
 SCATTER = 0.03
 """By how much two measurements of a point differ, where nothing says better."""
@@ -40,14 +26,11 @@ SCATTER = 0.03
 
 @dataclass
 class Surface:
-    """A curve as far as it is known: its grid with what is ``fixed`` on it, what an I/O asks of the path at
-    each point, and the blocks that were forecast."""
+    """A curve's grid with what is ``fixed`` on it, and what an I/O asks of the path at each point."""
 
     grid: Mapping[Place, dict[str, float]]
     fixed: Mapping[str, float] = field(default_factory=dict)
     paths: Mapping[Place, path_demands.Demands] = field(default_factory=dict)
-    forecast: dict[Place, Estimate] = field(default_factory=dict)
-    right_rounds: int = 0
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -111,14 +94,14 @@ class Surface:
         return {place: fitted.at(self.point(place)) for place in self.grid if place not in measured}
 
 
-def surfaces(plan: Plan) -> dict[Curve, Surface]:
-    """The curves of a sweep with their grids, by the plan alone. A point that differs from no other along an
+def surfaces(plan: Plan, over: Sequence[str]) -> dict[Curve, Surface]:
+    """The curves of a plan over these axes with their grids. A point that differs from no other along an
     axis is none."""
     found: dict[Curve, dict[Place, dict[str, float]]] = {}
     known = workloads(plan.jobs)
     for column in plan.columns:
         for name, workload in known.items():
-            if (of := curve_of(plan, column, workload)) is not None:
+            if (of := curve_of(plan, over, column, workload)) is not None:
                 found.setdefault(of[0], {})[column, name] = of[1]
     made = {curve: Surface(grid, dict(curve.fixed)) for curve, grid in found.items()}
     return {curve: surface for curve, surface in made.items() if surface.axes}
@@ -131,88 +114,6 @@ def axes_of(found: Mapping[Curve, Surface]) -> dict[str, str]:
         for name, value in itertools.chain(curve.fixed, *(point.items() for point in surface.grid.values())):
             values.setdefault(name, set()).add(value)
     return {name: ", ".join(map(AXES[name].shown, sorted(each))) for name, each in values.items()}
-
-
-class SweepSchedule(Schedule):
-    """The cells of a sweep, each once: those that its curves take. Cells on no curve are measured first.
-
-    A resumed sweep takes the way that it took, by its records, and goes on at its end.
-    """
-
-    def __init__(self, plan: Plan, records: Iterable[Record] = ()) -> None:
-        super().__init__(plan, records)
-        self._surfaces = surfaces(plan)
-        self._orders = {(cell.column, cell.workload): place for place, cell in enumerate(self._order)}
-        self._reached: set[Place] = set()
-        """The places of all blocks so far: what else was measured is not looked at yet."""
-        self._ahead = len(self._next_block())
-
-    def __iter__(self) -> Iterator[tuple[int, Cell]]:
-        block = 0
-        while places := self._next_block():
-            self._reached.update(places)
-            # Not for secrecy: a stored seed must give the same order again.
-            random.Random(f"{self.plan.seed}/{block}").shuffle(places)  # noqa: S311
-            block += 1
-            orders = [self._orders[place] for place in places if Cell(*place, 1) not in self._done]
-            for passed, order in enumerate(orders):
-                self._ahead = len(orders) - passed
-                yield order, self._order[order]
-            yield from self._again(orders)
-
-    @property
-    def expected(self) -> int:
-        """How many cells remain at least: those of the present block."""
-        return self._ahead
-
-    def _next_block(self) -> list[Place]:
-        sweep = self.plan.sweep
-        if sweep is None or (sweep.max_s is not None and self._spent_ns / 1e9 >= sweep.max_s):
-            return []
-        known = {
-            place: record
-            for place in self.measured
-            if place in self._reached
-            for record in disturbance.counting(self.measured[place].values())[:1]
-        }
-        rates = {place: throughput_bytes_s(record) for place, record in known.items()}
-        for surface in self._surfaces.values():
-            surface.learn(self.plan, known)
-        on_curves = {place for surface in self._surfaces.values() for place in surface.grid}
-        block = [place for place in self.measured if place not in on_curves]
-        for surface in self._surfaces.values():
-            block += self._of(surface, rates, sweep.error)
-        return [place for place in block if place not in rates and self._in_vain[place] < IN_VAIN]
-
-    def _of(self, surface: Surface, rates: Mapping[Place, float], error: float) -> list[Place]:
-        """The next points of a curve; none if it is sure enough."""
-        first = [each for each in surface.first() if each not in rates and self._in_vain[each] < IN_VAIN]
-        if first or len(rates.keys() & surface.grid.keys()) == len(surface.grid):
-            return first
-        tried = [place for place in surface.forecast if place in rates]
-        if tried:
-            was_right = all(
-                abs(math.log(rates[place] / surface.forecast[place].mid)) <= error for place in tried
-            )
-            surface.right_rounds = surface.right_rounds + 1 if was_right else 0
-            surface.forecast = {}
-        estimates = surface.estimates(rates)
-        left = sorted(
-            (place for place in estimates if self._in_vain[place] < IN_VAIN),
-            key=lambda each: -estimates[each].error,
-        )
-        unsure = [place for place in left if estimates[place].error > error]
-        if not unsure and surface.right_rounds >= RIGHT_ROUNDS:
-            return []
-        surface.forecast = {place: estimates[place] for place in left[:AT_ONCE]}
-        return left[:AT_ONCE]
-
-
-def schedule(plan: Plan, records: Iterable[Record] = ()) -> Schedule:
-    """What a plan measures next: a sweep's points, the trials of a search for knees, or all cells."""
-    if plan.sweep is None:
-        return Schedule(plan, records)
-    return (KneeSchedule if plan.sweep.goals else SweepSchedule)(plan, records)
 
 
 @dataclass(frozen=True)
@@ -304,11 +205,11 @@ class MeasuredCurve:
         )
 
 
-def measured(plan: Plan, records: Iterable[Record]) -> list[MeasuredCurve]:
-    """The curves of a sweep of which something was measured, in the plan's order."""
+def measured(plan: Plan, over: Sequence[str], records: Iterable[Record]) -> list[MeasuredCurve]:
+    """The curves of a plan over these axes of which something was measured, in the plan's order."""
     todo = Schedule(plan, (record for record in records if record.run_id == plan.run_id))
     found = []
-    for curve, surface in surfaces(plan).items():
+    for curve, surface in surfaces(plan, over).items():
         known = {
             place: record
             for place in surface.grid

@@ -5,31 +5,37 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import os
 import random
-from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from harness.model import Cell, Io, Job, Latency, Plan, Record, Status, Workload
+from harness.cli import explained
+from harness.hosts.state import Owner
+from harness.model import Cell, Job, Plan, Record, Status, Workload
 from harness.model.errors import UsageError
 from harness.parse.jobfile import described, job_file, load_jobs
 from harness.planning import duration
 from harness.planning.axes import varied
 from harness.planning.duration import START_S
-from harness.planning.sweep import SweepRequest, make_plan
-from harness.results import sweep
+from harness.questions.sweep.plan import OF_RUNS, SweepRequest, make_plan
+from harness.questions.sweep.section import AT_ONCE, SECTION
+from harness.results import sections
 from harness.results.axes import curve_of, workloads
+from harness.results.store import RunFolder
 from harness.terminal.console import print_plan
 from tests.unit.explain.test_explain import SESSION
+from tests.unit.questions import carried_out as grids
+from tests.unit.questions.carried_out import measure
+from tests.unit.table.test_table import transfer
 
-READS = {"workloads": ("rand-read-4k",), "seed": 5, "lab_kernel": "debian"}
 BASIC, MODERN = (load_jobs(name)[1] for name in ("basic", "modern"))
 
 
 def planned(*over: str, **more: object) -> Plan:
-    return make_plan(SweepRequest(over=over, **{**READS, **more}))  # type: ignore[arg-type]
+    return make_plan(SweepRequest(over=over, **{**grids.READS, **more}))
 
 
 @functools.cache
@@ -43,40 +49,20 @@ def network(at: dict[str, float]) -> float:
     return float(at["block"] / (waiting**4 + (9e-6 + 8.5e-9 * at["block"]) ** 4) ** 0.25)
 
 
-def measure(plan: Plan, cell: Cell, order: int, rate: float, status: Status = Status.OK) -> Record:
-    io = Io(bytes=round(rate), ios=1, runtime_ns=10**9, latency=Latency()) if status is Status.OK else None
-    fields: dict[str, Any] = {"run_id": plan.run_id, "setting": plan.setting, "column": cell.column}
-    fields |= {"workload": workloads(plan.jobs)[cell.workload], "repeat": cell.repeat, "order": order}
-    return Record(**fields, status=status, read=io, wall_ns=10**9)
-
-
-Records = list[Record]
-Trial = Callable[[Plan, Cell, int], Record]
-
-
 def trial(plan: Plan, cell: Cell, order: int) -> Record:
     """What is measured of a network whose every point is known."""
-    found = curve_of(plan, cell.column, workloads(plan.jobs)[cell.workload])
+    found = curve_of(plan, SECTION.of(plan).over, cell.column, workloads(plan.jobs)[cell.workload])
     assert found is not None
     drawn = random.Random(cell.key).gauss(0, 0.01)  # noqa: S311 -- the same point scatters as before
     return measure(plan, cell, order, network(found[1]) * math.exp(drawn))
 
 
-def carried_out(plan: Plan, records: Sequence[Record] = (), *, most: int = 999, of: Trial = trial) -> Records:
-    """The records of a run that goes on after these."""
-    todo, made = sweep.schedule(plan, records), list(records)
-    for order, cell in todo:
-        if len(made) >= most:
-            break
-        made.append(of(plan, cell, order))
-        todo.take(made[-1])
-    return made
+carried_out = functools.partial(grids.carried_out, of=trial)
 
 
 def test_a_range_is_a_grid_of_equal_steps_and_a_list_is_itself() -> None:
     plan = grid()
-    assert plan.sweep is not None
-    assert plan.sweep.over == ("depth", "block")
+    assert SECTION.of(plan).over == ("depth", "block")
     known = workloads(grid().jobs).values()
     assert list(dict.fromkeys(each.depth for each in known)) == [1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64]
     assert list(dict.fromkeys(each.block_bytes for each in known)) == [4096 << power for power in range(9)]
@@ -89,7 +75,7 @@ def test_a_range_is_a_grid_of_equal_steps_and_a_list_is_itself() -> None:
 def test_points_of_a_curve_have_in_common_what_is_not_swept() -> None:
     two = ("wired", "wired:rate=2.5G")
     made = planned("rtt=1ms,5ms", "depth=1..8", links=two, ipsec=("both",), ip=("6",))
-    found = sweep.surfaces(made)
+    found = SECTION.grids(made)
     assert {of.workload for of in found} == {"rand-read"}
     plain = ["wired-ip6", "wired-rate2.5g-ip6"]
     assert [of.column.label for of in found] == [*plain, *(f"{link}+aes128gcm16" for link in plain)]
@@ -99,7 +85,7 @@ def test_points_of_a_curve_have_in_common_what_is_not_swept() -> None:
     # Depth and block are swept over a link of real machines.
     real = {"target": "ssh://root@server", "links": ("wired=eth1",), "lab_kernel": "auto"}
     made = planned("depth=1,4", ipsec=("off",), **real)
-    ((curve, surface),) = sweep.surfaces(made).items()
+    ((curve, surface),) = SECTION.grids(made).items()
     assert (curve.column.label, len(surface.grid)) == ("wired", 2)
 
 
@@ -109,9 +95,9 @@ def test_a_point_that_differs_from_no_other_along_an_axis_is_no_curve() -> None:
     first, *rest = made.jobs
     other = msgspec.structs.replace(first, options=(*first.options, ("bs", "64k")))
     changed = msgspec.structs.replace(made, jobs=(other, *rest))
-    assert list(map(len, (s.grid for s in sweep.surfaces(made).values()))) == [2]
+    assert list(map(len, (s.grid for s in SECTION.grids(made).values()))) == [2]
     assert (
-        not sweep.surfaces(changed)
+        not SECTION.grids(changed)
         and len(carried_out(changed, of=lambda p, c, o: measure(p, c, o, 1e6))) == 2
     )
 
@@ -136,9 +122,9 @@ def test_protections_are_measured_only_where_asked() -> None:
 
 
 def test_a_plan_says_for_how_long() -> None:
-    shortest_s, longest_s = duration.sweep_s(grid())
+    shortest_s, longest_s = duration.section_s(grid())
     assert START_S < shortest_s < longest_s == duration.run_s(grid(), 1)
-    assert duration.sweep_s(planned("depth=1..64", max_time="5s"))[1] <= 5 + START_S
+    assert duration.section_s(planned("depth=1..64", max_time="5s"))[1] <= 5 + START_S
     lines: list[str] = []
     print_plan(planned("depth=1..64"), lines.append)
     assert lines[-1].endswith(
@@ -149,7 +135,7 @@ def test_a_plan_says_for_how_long() -> None:
 def test_it_measures_a_fifth_of_the_grid_and_knows_the_rest() -> None:
     made = carried_out(grid())
     assert len({(each.column, each.workload.name) for each in made}) == len(made), "each point once"
-    ((_, surface),) = sweep.surfaces(grid()).items()
+    ((_, surface),) = SECTION.grids(grid()).items()
     assert len(made) <= 0.4 * len(surface.grid)
     rates = {(each.column, each.workload.name): each.read.bytes_per_s for each in made if each.read}
     estimates = surface.estimates(rates)
@@ -167,12 +153,12 @@ def test_the_ends_and_the_middle_come_first_and_a_resumed_sweep_measures_nothing
     whole = carried_out(grid(), half)
     assert len({*names(whole)}) == len(whole) > 14
     assert names(whole) == names(carried_out(grid())), "the same again with the same seed"
-    assert next(iter(sweep.schedule(grid(), whole)), None) is None, "nothing is left"
+    assert next(iter(sections.schedule(grid(), whole)), None) is None, "nothing is left"
 
 
 def test_what_a_session_agreed_on_says_which_writes_wait_for_the_target() -> None:
     plan = planned("block=32K..1M", "depth=1,2", workloads=("rand-write-4k",), ipsec=("off",))
-    ((_, surface),) = sweep.surfaces(plan).items()
+    ((_, surface),) = SECTION.grids(plan).items()
     place = next(iter(surface.grid))
     record = measure(plan, Cell(*place, 1), 0, 1e6)
     agreed = SESSION | {"initial_r2t": "0"}
@@ -184,7 +170,8 @@ def test_what_a_session_agreed_on_says_which_writes_wait_for_the_target() -> Non
 
 def test_time_ends_it_and_points_that_fail_are_left_out() -> None:
     plan = grid()
-    short = msgspec.structs.replace(plan, sweep=msgspec.structs.replace(plan.sweep, max_s=5.0))  # type: ignore[type-var]
+    within = SECTION.within(msgspec.structs.replace(SECTION.of(plan), max_s=5.0))
+    short = msgspec.structs.replace(plan, sections=within)
     assert len(carried_out(short)) == 9, "the first block, and no other"
     failed = carried_out(plan, of=functools.partial(measure, rate=0, status=Status.FAILED))
     assert len(failed) == 18, "twice each of the first nine, and nothing is known of the others"
@@ -274,3 +261,25 @@ def test_a_curve_is_named_by_what_its_points_have_in_common() -> None:
         (Workload(name="mine"), "mine"),
     ):
         assert workload.base == base
+
+
+def test_a_sweep_says_points_and_how_long_it_may_take_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for max_time, left in ((None, ""), ("20m", ", at most 11 min left")):
+        plan = planned("depth=1..64", "block=4K..1M", ipsec=("off",), max_time=max_time)
+        (curve,) = SECTION.grids(plan).values()
+        records = carried_out(plan, most=len(curve.first()))
+        folder = RunFolder(tmp_path / f"{max_time}" / plan.run_id)
+        folder.path.mkdir(parents=True)
+        folder.save_plan(plan)
+        for each in records:
+            folder.save_record(msgspec.structs.replace(each, wall_ns=60 * 10**9, read=transfer(10.0)))
+        holder = Owner(os.getpid(), plan.run_id, "")
+        monkeypatch.setattr(explained, "owner", lambda holder=holder: holder)
+        said = f"{plan.run_id} goes on: 9 of at least {9 + AT_ONCE} points{left}"
+        assert explained.going([folder.path]) == said
+
+
+def test_options_that_say_how_often_are_refused(tmp_path: Path) -> None:
+    grids.assert_not_listed("sweep --over depth=1..4", OF_RUNS.values(), tmp_path)

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from harness.model import LINK_LOCAL, PROTECTION_OFF, Plan, Sweep
+from harness.model import LINK_LOCAL, PROTECTION_OFF, Plan
 from harness.model.errors import UsageError
 from harness.model.units import (
     format_percent,
@@ -23,6 +23,7 @@ from harness.parse.modifiers import QUANTITIES
 from harness.parse.profiles import load_link
 from harness.planning import plan
 from harness.planning.request import RunRequest, goal, require_not_given
+from harness.questions.sweep.section import SECTION, Sweep
 from harness.results import rules
 from harness.results.axes import AXES
 
@@ -102,7 +103,9 @@ def make_plan(request: SweepRequest) -> Plan:
             name: msgspec.structs.replace(link, base=_base(link.name, bases)) if of_links else link
             for name, link in made.links.items()
         },
-        sweep=Sweep(over=tuple(axes), error=parse_percent(request.error, what="--error"), max_s=max_s),
+        sections=SECTION.within(
+            Sweep(over=tuple(axes), error=parse_percent(request.error, what="--error"), max_s=max_s)
+        ),
     )
     rules.check(made)
     return made

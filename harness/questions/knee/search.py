@@ -9,23 +9,22 @@ alone say what comes next, and a resumed search goes on.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import linear_regression
 
+import msgspec
+
 from harness.analysis import disturbance
 from harness.analysis.schedule import Place, Schedule
-from harness.model import Cell, Goal, Job, Plan, Record
-from harness.parse.jobfile import wall_estimate_s
+from harness.model import LATENCIES, Cell, Plan, Record
+from harness.model.ranges import Count
+from harness.model.texts import Percentile
+from harness.parse.open_loop import FULL, SHORT
 from harness.results.axes import Curve, curve_of, workloads
 
-FIGURES = {"mean": "mean_ns", "p50": "p50_ns", "p99": "p99_ns", "p99.9": "p99_9_ns"}
-"""What a goal may be of, and the field of ``Latency`` that says it."""
-
-SHORT, FULL = 1, 2
 TRIALS = 2
-SHORTER = 8
-"""So many times a full trial is as long as a short one."""
+"""A short one and a full one."""
 
 RATIO = 1.05
 """From each load of the grid to the next; between two the knee is interpolated."""
@@ -40,9 +39,19 @@ IN_VAIN = 2
 """How often a trial that fails is tried."""
 
 
-def trial_s(job: Job, repeat: int) -> float:
-    """How long a trial is; the job says how long a full one is."""
-    return wall_estimate_s(job) / (SHORTER if repeat == SHORT else 1)
+class Goal(msgspec.Struct, frozen=True):
+    """A latency goal: ``metric`` is ``mean`` or a percentile, such as ``p99.9``."""
+
+    metric: Percentile
+    at_most_ns: Count
+
+
+class Goals(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that looks for the highest loads that meet ``goals``, for ``max_s`` at most, by the clock of the
+    measurement."""
+
+    goals: tuple[Goal, ...]
+    max_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -126,7 +135,7 @@ class Search:
         found = {}
         for trial, record in self.records.items():
             parts = [io.latency for io in (record.read, record.write) if io is not None]
-            values = [getattr(latency, FIGURES[goal.metric]) for latency in parts]
+            values = [getattr(latency, LATENCIES[goal.metric]) for latency in parts]
             found[trial] = max((value for value in values if value is not None), default=math.inf)
         return found
 
@@ -177,7 +186,7 @@ def searches(plan: Plan, measured: Mapping[Place, Mapping[int, Record]]) -> list
     known = workloads(plan.jobs)
     for column in plan.columns:
         for name, workload in known.items():
-            if (of := curve_of(plan, column, workload)) is not None:
+            if (of := curve_of(plan, (), column, workload)) is not None:
                 grids.setdefault(of[0], []).append((workload.rate_iops or 0, (column, name)))
     found = []
     for curve, grid in grids.items():
@@ -194,8 +203,10 @@ def searches(plan: Plan, measured: Mapping[Place, Mapping[int, Record]]) -> list
 class KneeSchedule(Schedule):
     """The trials that the curves of a plan with goals take, one curve after the other."""
 
-    def __init__(self, plan: Plan, records: Iterable[Record] = ()) -> None:
+    def __init__(self, plan: Plan, asked: Goals, records: Iterable[Record] = ()) -> None:
         super().__init__(plan, records)
+        self.max_s = asked.max_s
+        self._goals = asked.goals
         self._orders = {cell: order for order, cell in enumerate(self._order)}
 
     def __iter__(self) -> Iterator[tuple[int, Cell]]:
@@ -205,11 +216,10 @@ class KneeSchedule(Schedule):
             yield from self._again([order])
 
     def _next(self) -> Cell | None:
-        sweep = self.plan.sweep
-        if sweep is None or (sweep.max_s is not None and self._spent_ns / 1e9 >= sweep.max_s):
+        if self._time_is_up:
             return None
         for search in searches(self.plan, self.measured):
-            if (trial := search.next_trial(sweep.goals)) is not None:
+            if (trial := search.next_trial(self._goals)) is not None:
                 place = search.places[trial[0]]
                 if self._in_vain[place] < IN_VAIN:
                     return Cell(*place, trial[1])
@@ -220,10 +230,21 @@ class KneeSchedule(Schedule):
         """How many trials remain at least."""
         return int(self._next() is not None)
 
+    def extremes_s(self, cell_s: Callable[[Cell], float]) -> tuple[float, float]:
+        least_s = most_s = 0.0
+        for search in searches(self.plan, self.measured):
+            searches_s = [
+                sum(cell_s(Cell(*search.places[load], length)) for load, length in trials)
+                for trials in (trials_if(len(search.loads), last) for last in range(-1, len(search.loads)))
+            ]
+            # The searches of several goals share trials, or none.
+            least_s += min(searches_s)
+            most_s += max(searches_s) * len(self._goals)
+        return least_s, most_s
 
-def knees(plan: Plan, records: Iterable[Record]) -> list[Knee]:
-    """What a run with goals found, of each curve and goal."""
-    goals = plan.sweep.goals if plan.sweep is not None else ()
+
+def knees(plan: Plan, goals: Sequence[Goal], records: Iterable[Record]) -> list[Knee]:
+    """What a run with these goals found, of each curve and goal."""
     measured = Schedule(plan, (each for each in records if each.run_id == plan.run_id)).measured
     counting = {
         place: {each.repeat: each for each in disturbance.counting(found.values())}

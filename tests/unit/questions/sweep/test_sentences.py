@@ -10,22 +10,24 @@ from msgspec.structs import replace
 from harness.analysis.response import Estimate
 from harness.explain import curves
 from harness.model import Plan, Record
-from harness.results import sweep
+from harness.questions.sweep.section import SECTION
+from harness.results import sections
 from harness.results.axes import curve_of, workloads
 from harness.table.curves import render
 from tests.unit.explain.test_explain import known
-from tests.unit.planning.test_sweep import measure, planned
+from tests.unit.questions.carried_out import measure
+from tests.unit.questions.sweep.test_sweep import planned
 
 Rate = Callable[[dict[str, float], bool], float]
 
 
 def records_of(plan: Plan, rate: Rate, session: dict[str, str] | None = None) -> list[Record]:
     """What a sweep measures: all that its curves take."""
-    todo = sweep.schedule(plan)
+    todo = sections.schedule(plan)
     jobs = workloads(plan.jobs)
     records = []
     for order, cell in todo:
-        _, at = known(curve_of(plan, cell.column, jobs[cell.workload]))
+        _, at = known(curve_of(plan, SECTION.of(plan).over, cell.column, jobs[cell.workload]))
         made = measure(plan, cell, order, rate(at, bool(cell.column.protection)))
         records.append(replace(made, session=session or {}))
         todo.take(records[-1])
@@ -34,7 +36,7 @@ def records_of(plan: Plan, rate: Rate, session: dict[str, str] | None = None) ->
 
 def said_of(plan: Plan, rate: Rate) -> list[str]:
     """Of a sweep that measured all that it takes."""
-    return list(curves.sentences(sweep.measured(plan, records_of(plan, rate))))
+    return list(curves.sentences(SECTION.curves(plan, records_of(plan, rate))))
 
 
 def gigabit(at: dict[str, float], is_protected: bool) -> float:
@@ -68,7 +70,7 @@ def test_a_predicted_point_neither_fills_a_link_nor_is_the_peak() -> None:
     """A prediction may be above all that was measured, by its error."""
     made = planned("depth=1..64", ipsec=("off",))
     records = records_of(made, lambda at, _: min(at["depth"] * 23e6, 113e6))
-    (curve,) = sweep.measured(made, records[::2])
+    (curve,) = SECTION.curves(made, records[::2])
     full = Estimate(116e6, 117e6, 118e6, is_predicted=True)
     assert curve.estimates and all(each.is_predicted for each in curve.estimates.values())
     curve.__dict__["estimates"] = dict.fromkeys(curve.estimates, full)
@@ -83,7 +85,7 @@ def test_a_predicted_point_neither_fills_a_link_nor_is_the_peak() -> None:
 def test_of_many_workloads_the_first_is_told_and_the_others_are_counted() -> None:
     def reported(*names: str) -> list[str]:
         made = planned("depth=1,4", "block=4K,64K", workloads=names, ipsec=("both",))
-        return curves.in_short(sweep.measured(made, records_of(made, gigabit)))
+        return curves.in_short(SECTION.curves(made, records_of(made, gigabit)))
 
     first, both = reported("rand-read-4k"), reported("rand-read-4k", "rand-write-4k")
     assert len(first) == 9 and both == [*first, "1 more workload: harness explain."]
@@ -94,14 +96,14 @@ def test_points_are_named_by_their_axes_alone() -> None:
     made = planned("block=4K,64K,256K", "depth=1,4", workloads=("rand-write-4k",), ipsec=("both",))
     session = {"first_burst_len": "65536", "max_burst_len": "262144", "initial_r2t": "0"}
     records = records_of(made, lambda at, is_protected: 1e6 * at["depth"] / (1 + is_protected), session)
-    *_, cost = curves.sentences(sweep.measured(made, records))
+    *_, cost = curves.sentences(SECTION.curves(made, records))
     assert "most at block 4K and depth 1 (50 %" in cost
 
 
 def test_a_cost_is_that_of_measured_points_and_a_predicted_one_is_called_so() -> None:
     made = planned("depth=1,4", ipsec=("both",))
     records = records_of(made, lambda at, _: 20e6 * at["depth"])
-    *_, cost = curves.sentences(sweep.measured(made, records))
+    *_, cost = curves.sentences(SECTION.curves(made, records))
     assert cost == (
         "IPsec aes128gcm16 has no measurable cost for wired rand-read, block 4K at any of 2 measured points "
         "(under 6 %)."
@@ -109,14 +111,14 @@ def test_a_cost_is_that_of_measured_points_and_a_predicted_one_is_called_so() ->
     # No point was measured on both sides.
     bare = [each for each in records if not each.column.protection][:1]
     other = [each for each in records if each.column.protection and each.workload != bare[0].workload]
-    *_, cost = curves.sentences(sweep.measured(made, bare + other))
+    *_, cost = curves.sentences(SECTION.curves(made, bare + other))
     assert "any point (predicted)" in cost or "predicted: " in cost
 
 
 def test_tables_tell_what_was_measured_from_what_lies_between() -> None:
     made = planned("depth=1..64", "block=4K,64K", ipsec=("off",))
     found = records_of(made, lambda at, _: min(at["depth"] * at["block"] / 180e-6, 117e6))
-    lines = render(sweep.measured(made, found)).splitlines()
+    lines = render(SECTION.curves(made, found)).splitlines()
     assert lines[0] == "wired rand-read (MB/s; block in columns)"
     assert lines[1].split() == ["depth", "4K", "64K"] and lines[3].split() == ["1", "22.76", "117"]
     assert any("~" in line for line in lines[3:-2]) and lines[-1] == "~: interpolated between measured points"

@@ -1,12 +1,14 @@
-"""What a search for knees found, in sentences."""
+"""What a search found, as text: its knees in sentences, its trials in a table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from harness.model import Goal
+from tabulate import tabulate
+
+from harness.model import LATENCIES, Record
 from harness.model.units import format_duration
-from harness.results.knee import Knee
+from harness.questions.knee.search import Goal, Knee
 
 
 def sentences(knees: Iterable[Knee]) -> Iterator[str]:
@@ -41,3 +43,23 @@ def _load(knee: Knee, load: float) -> str:
 def _count(load: float) -> str:
     """``18 700``: four digits are more than a search knows."""
     return f"{float(f'{load:.3g}'):,.0f}".replace(",", " ")
+
+
+def table(records: Iterable[Record]) -> str:
+    """What each trial of a search for knees found, by load: latencies in ms."""
+    lines = sorted(
+        (record.column.label, record.workload.base, record.workload.rate_iops or 0, record.repeat, name, io)
+        for record in records
+        for name, io in (("read", record.read), ("write", record.write))
+        if io is not None
+    )
+    rows = [
+        [column, base, load, name, io.ios, *(_ms(getattr(io.latency, field)) for field in LATENCIES.values())]
+        for column, base, load, _, name, io in lines
+    ]
+    heading = ["column", "workload", "load", "", "requests", *(f"{of} ms" for of in LATENCIES)]
+    return tabulate(rows, heading, disable_numparse=True, stralign="right")
+
+
+def _ms(latency_ns: float | None) -> str:
+    return "" if latency_ns is None else f"{latency_ns / 1e6:.4g}"

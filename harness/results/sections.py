@@ -1,0 +1,134 @@
+"""Sections of a plan: what questions add to one, which cells it then measures, and what these say.
+
+A question has its section in ``section.py`` of its folder, which needs no machine. It is found by the name
+that a plan has (``Plan.sections``), so nothing here knows which there are. A plan with a section that is not
+here is shown as any other, and not measured.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from harness.analysis.schedule import Schedule
+from harness.model import Plan, Record
+from harness.model.errors import UsageError
+from harness.model.offered import offered
+from harness.model.units import shown
+
+if TYPE_CHECKING:
+    from harness.results.axes import Curve
+    from harness.results.curves import MeasuredCurve, Surface
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+Rows = tuple[Sequence[str], list[tuple[str, ...]]]
+"""Headings of a table, and its lines."""
+
+
+class Section(Generic[T]):
+    """What a question adds to plans. ``name`` is the question's, ``holds`` the type of what a plan says.
+
+    If it ``is_adaptive``, it becomes clear only during the run which cells are measured. With
+    ``has_open_loop`` all its jobs send their requests at a rate, and otherwise none does. A question has its
+    own of what is here, as far as it differs from any run.
+    """
+
+    name: str
+    holds: type[T]
+    is_adaptive = False
+    has_open_loop = False
+
+    def of(self, plan: Plan) -> T:
+        """What a plan says. UsageError if it is not of this type."""
+        try:
+            return msgspec.convert(plan.sections[self.name], self.holds)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"sections.{self.name}: {error}") from error
+
+    def within(self, said: T) -> dict[str, dict[str, object]]:
+        """``Plan.sections`` with that alone."""
+        return {self.name: msgspec.to_builtins(said)}
+
+    def check(self, plan: Plan) -> None:
+        """UsageError for what could not have been typed."""
+
+    def schedule(self, plan: Plan, records: Iterable[Record]) -> Schedule:
+        """What is measured next."""
+        return Schedule(plan, records)
+
+    def grids(self, _plan: Plan) -> Mapping[Curve, Surface]:
+        """The curves of which its cells are points."""
+        return {}
+
+    def curves(self, _plan: Plan, _records: Sequence[Record]) -> list[MeasuredCurve]:
+        """Those of which something was measured."""
+        return []
+
+    def is_apart(self, _record: Record) -> bool:
+        """Whether a cell of its plan has no place in a matrix, because ``tables`` and ``sentences`` show
+        it."""
+        return False
+
+    def tables(self, _records: Sequence[Record]) -> list[str]:
+        """Its cells as text, in place of the matrix."""
+        return []
+
+    def sentences(self, _plan: Plan, _records: Sequence[Record]) -> list[str]:
+        """What its cells say, besides curves."""
+        return []
+
+    def found(self, _plan: Plan, _records: Sequence[Record]) -> list[Any]:
+        """What its cells say, for programs, besides curves."""
+        return []
+
+    def over(self, _axis: str, _first: str, _last: str) -> str:
+        """The command that measures over a range of an axis; empty if it has none."""
+        return ""
+
+    def amount(self, plan: Plan) -> str:
+        """How much there is to measure if it is adaptive: a line for ``--plan``."""
+        raise NotImplementedError
+
+    def left(self, plan: Plan, records: Sequence[Record]) -> Rows:
+        """What is measured already, and what is left, if it is adaptive."""
+        raise NotImplementedError
+
+
+@functools.cache
+def known() -> Mapping[str, Section[msgspec.Struct]]:
+    """The sections that are here, by name."""
+    questions = f"{__name__.partition('.')[0]}.questions"
+    return {each.name: each for each in offered(questions, within="section")}
+
+
+def of_plan(plan: Plan) -> Section[msgspec.Struct] | None:
+    """The section of a plan, if it has one that is here."""
+    return next((known()[name] for name in plan.sections if name in known()), None)
+
+
+def over(axis: str, first: str, last: str) -> str:
+    """The command that measures over a range of an axis; empty if no question does."""
+    return next(filter(None, (each.over(axis, first, last) for each in known().values())), "")
+
+
+def is_adaptive(plan: Plan) -> bool:
+    """Whether it becomes clear only during the run which cells are measured."""
+    section = of_plan(plan)
+    return section is not None and section.is_adaptive
+
+
+def require(plan: Plan) -> None:
+    """UsageError for a plan that needs a question which is not here."""
+    for name in plan.sections:
+        if name not in known():
+            raise UsageError(f"expected a question that this harness has, found {shown(name)}")
+
+
+def schedule(plan: Plan, records: Iterable[Record] = ()) -> Schedule:
+    """What a plan measures next: what its section asks for, or all cells."""
+    section = of_plan(plan)
+    return Schedule(plan, records) if section is None else section.schedule(plan, records)

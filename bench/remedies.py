@@ -29,9 +29,12 @@ from bench.in_turns import HARNESS
 from harness import report
 from harness.analysis import stats
 from harness.analysis.limit import Limit
-from harness.explain import Explained, forecasts, verdict
-from harness.explain.forecasts import Tried
+from harness.explain import Explained, verdict
 from harness.explain.remedy import Change
+from harness.questions.trial import tried as forecasts
+from harness.questions.trial.section import SECTION
+from harness.questions.trial.tried import Tried
+from harness.results.measured import Measured
 from harness.results.store import open_runs
 from tools import scores
 
@@ -199,11 +202,11 @@ def tried(series: Series, folder: Path, *, anew: bool = False) -> list[Scored]:
     of = {
         (cell.evidence.column, cell.evidence.workload): cell
         for run in open_runs([base / "results"])
-        if not run.load_plan().forecasts
+        if SECTION.name not in run.load_plan().sections
         for cell in report.load([run.path]).explained
     }
     found = []
-    for each in report.load([base / "results"]).tried:
+    for each in forecasts.stored(Measured.read([base / "results"])):
         cell = of[each.forecast.column, each.forecast.workload]
         change = verdict.forecast(cell.evidence, each.forecast.step) if anew else cell.verdict.change
         if change is not None:

@@ -89,6 +89,13 @@ def schema(name: str) -> dict[str, Any]:
     found = msgspec.json.schema(made)
     if made is Plan:
         found["$defs"] |= _sections(found["$defs"]["Plan"]["properties"]["sections"])
+    if made is PrintedVerdicts:
+        types = filter(None, (each.finds() for each in sections.known().values()))
+        items, more = msgspec.json.schema_components([*types])
+        found["$defs"] |= more
+        found["$defs"]["PrintedVerdicts"]["properties"]["tried"]["items"] = (
+            {"anyOf": [*items]} if items else {}
+        )
     is_stored = made in (Plan, Record, ProbeRecord)
     for definition in found.get("$defs", {}).values():
         if not is_stored:

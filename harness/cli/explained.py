@@ -21,18 +21,17 @@ from harness.model.choices import TextFormat
 from harness.model.errors import Interrupted, UsageError
 from harness.model.escape import as_json, printable
 from harness.model.lines import wrapped
-from harness.model.units import about, shown, unknown_name
+from harness.model.units import about, shown
 from harness.parse import references
 from harness.parse.files import shown_path
 from harness.parse.profiles import load_link
-from harness.planning import forecasts
 from harness.questions import Explanation, questions
-from harness.results import planned, sections
+from harness.results import sections
 from harness.results.measured import Measured
-from harness.results.store import RESULTS, RunFolder, open_runs
+from harness.results.store import RESULTS, open_runs
 from harness.table import Metric
 from harness.terminal import options
-from harness.terminal.answers import print_answers, print_curves, print_tried
+from harness.terminal.answers import print_answers, print_curves, print_outcomes
 from harness.terminal.common import (
     AuthorOption,
     MetricOption,
@@ -46,8 +45,7 @@ from harness.terminal.common import (
     output_option,
     write,
 )
-from harness.terminal.console import carry_out, measuring, print_plan
-from harness.terminal.progress import left_s, process_started_s
+from harness.terminal.progress import left_s
 from harness.terminal.streams import NARROW, tell
 
 PAUSE_S = 3.0
@@ -60,7 +58,13 @@ SHARE = 0.1
 SOURCES = tuple(source for question in questions() for source in question.explains)
 
 
-@options.adding({source.name: source.option for source in SOURCES})
+ACTIONS = tuple(action for question in questions() for action in question.acts)
+
+
+@options.adding(
+    {f"{name}_": option for action in ACTIONS for name, option in action.options.items()}
+    | {source.name: source.option for source in SOURCES}
+)
 def explain_command(
     paths: ResultsPaths = None,
     format: Annotated[str, format_option(TextFormat)] = "text",
@@ -73,25 +77,9 @@ def explain_command(
             hidden=True,
         ),
     ] = False,
-    is_tried: Annotated[
-        bool,
-        typer.Option(
-            "--try",
-            help="Make each forecast change, measure with and without it, and compare with the forecast.",
-        ),
-    ] = False,
-    cells: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--cell",
-            metavar="CELL",
-            help="With --try: only this column, workload, or 'COLUMN WORKLOAD'.",
-            show_default=False,
-        ),
-    ] = None,
     if_faster: WhatIfOption = None,
     reference: ReferenceOption = None,
-    **sources: Any,
+    **more: Any,
 ) -> None:
     """Show what limits each cell, where time goes, what would help.
 
@@ -99,9 +87,10 @@ def explain_command(
     results.
     """
     shape = TextFormat(format)
-    asked = [(source, value) for source in SOURCES if (value := sources.get(source.name))]
+    asked = [(source, value) for source in SOURCES if (value := more.get(source.name))]
     instead = [("--reference", reference), *((f"--{source.name}", value) for source, value in asked)]
-    others = [("--summary", summary), ("--try", is_tried), ("--cell", cells)]
+    acts = {name: more.get(f"{name}_") for action in ACTIONS for name in action.options}
+    others = [("--summary", summary), *((f"--{name}", value) for name, value in acts.items())]
     if if_faster is not None and (given := [name for name, value in (*others, *instead) if value]):
         raise UsageError(f"expected one of --what-if and {given[0]}, found both", hint="leave one out")
     if given := [name for name, value in instead if value is not None]:
@@ -120,13 +109,14 @@ def explain_command(
         return
     if with_twin:
         tell("note: --twin does nothing more; what processors take is in every answer (implementation_ns)")
-    if cells and not is_tried:
-        raise UsageError("--cell is for --try, but only one of the two was given", hint="add --try")
-    if is_tried:
-        _try(files, cells or ())
+    for action in ACTIONS:
+        typed = {name: acts[name] for name in action.options}
+        if any(typed.values()):
+            action.load()(files, typed)
     results = report.load(files)
     if shape is TextFormat.JSON:
-        found = explain.as_json(results.explained, results.corrections, results.tried, results.volumes)
+        tried = [each for outcome in results.outcomes for each in outcome.found]
+        found = explain.as_json(results.explained, results.corrections, tried, results.volumes)
         sys.stdout.write(found + "\n")
         return
     print_curves(results, in_short=summary)
@@ -136,54 +126,11 @@ def explain_command(
         return
     if summary:
         print_answers(results, results.corrections)
-        print_tried(results)
+        print_outcomes(results)
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         sys.stdout.write(explain.text(results.explained, width, results.corrections) + "\n")
-        print_tried(results)
-
-
-def _try(paths: Sequence[Path], wanted: Sequence[str]) -> None:
-    """Carry out the changes that are forecast of these cells of a run, as a run next to it. What reaches
-    outside the lab has to be typed, so of that only the plan is made."""
-    runs = open_runs(paths)
-    if len(runs) != 1:
-        raise UsageError(f"expected one run to try, found {len(runs)}", hint="name it: results/RUN-ID")
-    cells = report.load(paths).explained
-    found = [cell for cell in cells if not wanted or _names(cell) & {*wanted}]
-    if unknown := [each for each in wanted if not any(each in _names(cell) for cell in cells)]:
-        raise unknown_name("cell", unknown[0], sorted({name for cell in cells for name in _names(cell)}))
-    plans = forecasts.make_plans(runs[0].load_plan(), found)
-    if not plans:
-        raise UsageError(
-            "no change is forecast of these cells that can be made here",
-            hint="harness explain says of each cell what would help",
-        )
-    for made in plans:
-        folder = RunFolder(runs[0].path.parent / made.run_id)
-        if outside := planned.outside(made):
-            folder.save_plan(made)
-            what = " ".join(dict.fromkeys(option for option, _ in outside))
-            tell(f"it reaches outside the lab ({what}), so that has to be typed:")
-            tell(planned.resume_command(made, str(folder.path)))
-            continue
-        _measure(made, folder)
-
-
-def _names(cell: explain.Explained) -> set[str]:
-    """As which it may be asked for."""
-    column, workload = cell.evidence.column.label, cell.evidence.workload
-    return {column, workload, f"{column} {workload}"}
-
-
-def _measure(made: Plan, folder: RunFolder) -> None:
-    """Carry out a plan that was made of another run's."""
-    print_plan(made, tell)
-    with measuring(made, folder, is_resumed=False) as state:
-        cells = sections.schedule(made, folder.load_records()).expected
-        outcome = carry_out(made, folder, state, process_started_s(), cells)
-    for line in outcome.summary():
-        tell(line)
+        print_outcomes(results)
 
 
 def _change(found: what_if.PrintedWhatIf, shape: TextFormat) -> None:

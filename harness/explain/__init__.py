@@ -4,7 +4,7 @@
 closed form, ``cipher`` the work of the stand-alone ciphers. ``waterfall`` splits the time into parts.
 ``one_end`` says what a target that was not watched takes. ``limits`` declares what may limit, and
 ``verdict`` finds out which of it does. ``published`` does the same for a matrix of which only the figures are
-known, and ``forecasts`` holds them to what was measured. ``text`` has the words, and ``corrections`` what
+known. ``text`` has the words, and ``corrections`` what
 earlier versions said wrongly.
 docs/explain.md gives the reasoning.
 """
@@ -18,7 +18,7 @@ from harness.analysis.schedule import Place
 from harness.explain import one_end
 from harness.explain.corrections import corrections
 from harness.explain.evidence import Evidence, collect
-from harness.explain.text import Explained, as_json, said_and_measured, sentence, text
+from harness.explain.text import Explained, as_json, outcome_lines, sentence, text
 from harness.explain.verdict import is_lab_limited, likely
 from harness.model import Clock, Plan, Record
 from harness.results.columns import CellKey
@@ -32,7 +32,7 @@ __all__ = [
     "explain",
     "lab_limited",
     "likely_limits",
-    "said_and_measured",
+    "outcome_lines",
     "sentence",
     "text",
 ]

@@ -11,13 +11,13 @@ import math
 
 import msgspec
 
+from harness.analysis.change import ChangeKind
 from harness.analysis.interval import Interval
 from harness.analysis.limit import Limit
 from harness.analysis.stats import MARGIN
 from harness.explain.evidence import Evidence
 from harness.explain.limits import RULES
 from harness.explain.remedy import WORK
-from harness.model import ChangeKind
 from harness.results import sections
 
 QUEUED = 0.7

@@ -12,11 +12,12 @@ from collections.abc import Callable
 import msgspec
 
 from harness.analysis import wire
+from harness.analysis.change import ChangeKind, ChangeStep
 from harness.analysis.limit import Limit
 from harness.explain import remedy
 from harness.explain.evidence import Evidence
 from harness.explain.waterfall import Sample
-from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, ChangeKind, ChangeStep
+from harness.model import DEFAULT_TRANSPORT, TRANSPORTS
 from harness.model.reread import Sign
 from harness.model.units import format_size
 

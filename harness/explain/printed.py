@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from harness.analysis.interval import Interval
 from harness.analysis.limit import Limit
-from harness.explain.forecasts import Tried
 from harness.explain.headroom import Headroom
 from harness.explain.remedy import Change
 from harness.explain.verdict import Confidence
@@ -115,10 +114,10 @@ class PrintedVerdict(TypedDict):
 
 
 class PrintedVerdicts(TypedDict):
-    """All cells. ``corrections`` are errors of earlier versions' answers, ``tried`` forecasts that a run
-    checked, and ``volumes`` calculated speeds of other disks over the columns."""
+    """All cells. ``corrections`` are errors of earlier versions' answers, ``tried`` what
+    runs that tried forecasts found, and ``volumes`` calculated speeds of other disks over the columns."""
 
     cells: list[PrintedVerdict]
     corrections: list[str]
-    tried: list[Tried]
+    tried: list[Any]
     volumes: list[VolumeOverPath]

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from harness.analysis import stations
+from harness.analysis.change import ChangeKind, ChangeStep
 from harness.analysis.interval import Interval
 from harness.analysis.limit import Limit
 from harness.explain.waterfall import Sample, parts
-from harness.model import ENDS, ChangeKind, ChangeStep
+from harness.model import ENDS
 
 DEEPEST = 32
 """The queue depth that open-iscsi gives a disk (node.session.queue_depth)."""

@@ -9,11 +9,10 @@ from typing import cast
 
 import msgspec
 
+from harness.analysis.change import ChangeKind
 from harness.analysis.interval import Interval
 from harness.analysis.limit import Limit
-from harness.explain import forecasts
 from harness.explain.evidence import Evidence
-from harness.explain.forecasts import Tried
 from harness.explain.limits import RULES
 from harness.explain.printed import (
     PrintedChange,
@@ -25,9 +24,10 @@ from harness.explain.printed import (
 from harness.explain.verdict import Confidence, Verdict, in_words, judge
 from harness.explain.volumes import VolumeOverPath
 from harness.explain.waterfall import PARTS
-from harness.model import TRANSPORTS, ChangeKind
+from harness.model import TRANSPORTS
 from harness.model.escape import in_ascii, printable
 from harness.model.lines import counted, wrapped
+from harness.results.sections import Outcome
 
 TOO_HIGH = "over a half-duplex link such forecasts were up to 14 % too high: docs/scores.md"
 """A deeper queue over ``wifi`` (`python bench/remedies.py`)."""
@@ -259,18 +259,16 @@ def _us(time_ns: int, most_us: float | None) -> str:
     return f"{us:.0f}" if most_us is not None and us >= most_us else f"{us:.1f}"
 
 
-def said_and_measured(found: Sequence[Tried]) -> list[str]:
-    """The lines of a table of what was tried, and how often it came true; none of nothing."""
-    if not found:
-        return []
-    headings = [[each] for each in forecasts.HEADINGS]
-    return [*_in_columns(headings, forecasts.rows(found), gap=2), "", *wrapped(forecasts.summary(found), 80)]
+def outcome_lines(outcome: Outcome) -> list[str]:
+    """What a question found of cells: its table, and what that says."""
+    headings, rows = [[each] for each in outcome.headings], [[*row] for row in outcome.rows]
+    return [*_in_columns(headings, rows, gap=2), "", *wrapped(outcome.summary, 80)]
 
 
 def as_json(
     cells: Sequence[Explained],
     corrections: Sequence[str] = (),
-    tried: Sequence[Tried] = (),
+    tried: Sequence[msgspec.Struct] = (),
     volumes: Sequence[VolumeOverPath] = (),
 ) -> str:
     """``{"cells": [{…}]}``; docs/schemas/explain.json has the keys. What is unknown is null."""

@@ -17,6 +17,7 @@ from random import Random
 import msgspec
 
 from harness.analysis import stations
+from harness.analysis.change import ChangeStep
 from harness.analysis.interval import exact
 from harness.analysis.limit import Limit
 from harness.explain import headroom, limits, remedy, waterfall
@@ -25,7 +26,6 @@ from harness.explain.headroom import Headroom
 from harness.explain.limits import RULES
 from harness.explain.remedy import Chances, Change
 from harness.explain.waterfall import Sample
-from harness.model import ChangeStep
 
 NEAR = 0.7
 """The part of the measured time that a bound must reach to explain it. Even a short queue keeps its

@@ -812,60 +812,6 @@ class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
     max_s: float | None = None
 
 
-class ChangeKind(enum.StrEnum):
-    """What is changed."""
-
-    DEPTH = "depth"
-    RATE = "rate"
-    DEVICE = "device"
-
-
-class ChangeStep(msgspec.Struct, frozen=True):
-    """One thing changed: to ``value`` for a depth, else by this factor."""
-
-    kind: ChangeKind
-    value: float
-
-    @property
-    def words(self) -> str:
-        """``queue depth 8``"""
-        return {
-            ChangeKind.DEPTH: f"queue depth {self.value:.0f}",
-            ChangeKind.RATE: "a link twice as fast",
-            ChangeKind.DEVICE: "a device twice as fast",
-        }[self.kind]
-
-
-class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """A forecast of ``harness explain`` that a run checks; it is for a cell of the run ``run_id``.
-
-    ``column`` and ``workload`` are that cell, ``changed_column`` and ``changed_workload`` the one with the
-    step. ``before_mb_s`` is the cell's measured rate, ``said_mb_s`` the forecast, from ``least_mb_s`` to
-    ``most_mb_s``, all in 10^6 bytes per second.
-    """
-
-    run_id: RunId
-    step: ChangeStep
-    column: Column
-    workload: Name
-    changed_column: Column
-    changed_workload: Name
-    before_mb_s: Figure
-    said_mb_s: Figure
-    least_mb_s: Figure
-    most_mb_s: Figure
-
-    @property
-    def changed(self) -> tuple[Column, str]:
-        """The cell with the step."""
-        return self.changed_column, self.changed_workload
-
-    @property
-    def unchanged(self) -> tuple[Column, str] | None:
-        """The cell without it; None if the run has another disk, and so cannot measure that in turns."""
-        return None if self.step.kind is ChangeKind.DEVICE else (self.column, self.workload)
-
-
 SimulatedCpuCosts = tuple[Annotated[int, msgspec.Meta(ge=0, lt=2**32)], ...]
 """What the custom kernel takes for its operations, in ps and in the order of ``charge.patch``."""
 
@@ -874,8 +820,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """All that a run needs, resolved: nothing is looked up again inside the testbed.
 
     Each cell is measured ``repeats`` times; with ``stop`` that is the least, and it is repeated until the
-    rule is met; with ``forecasts`` those cells are which these need. ``sections`` are what questions add
-    (``results.sections``), by their names: which cells are measured, and why. A disturbed cell is measured
+    rule is met. ``cells`` are the only ones of columns and workloads that it has, if any are named.
+    ``sections`` are what questions add (``results.sections``), by their names. A disturbed cell is measured
     again up to ``retries`` times. ``runtime_s`` overrides how long each of the
     ``jobs`` of the ``profile`` measures.
     ``seed`` is that of the order of cells and of fio's random numbers. ``machines`` are real ones, or the
@@ -916,7 +862,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     runtime_s: float | None = None
     stop: StoppingRule | None = None
     sections: dict[Name, dict[Name, Any]] = {}
-    forecasts: tuple[Forecast, ...] = ()
+    cells: tuple[tuple[Column, Name], ...] = ()
     simulated_cpu_costs: dict[Label, dict[Line, SimulatedCpuCosts]] = {}
     retries: int = 2
     created_unix_s: float = 0.0
@@ -936,12 +882,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def places(self) -> tuple[tuple[Column, str], ...]:
-        """The cells that it may measure, column by column: all, or those of its forecasts."""
+        """The cells that it may measure, column by column."""
         places = ((column, job.name) for column in self.columns for job in self.jobs)
-        if not self.forecasts:
-            return tuple(places)
-        wanted = {place for forecast in self.forecasts for place in (forecast.changed, forecast.unchanged)}
-        return tuple(place for place in places if place in wanted)
+        return tuple(place for place in places if place in {*self.cells}) if self.cells else tuple(places)
 
     def parameters_of(self, transport: str) -> dict[str, str]:
         """The parameters on which the ends of every session of a transport must agree."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -42,6 +43,15 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     example: str = ""
 
 
+class Action(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that ``harness explain`` does with runs before it explains them: ``options`` are the
+    annotations of its own, by what is typed behind ``--``. ``load`` imports what is called with the paths and
+    the typed values if there is one."""
+
+    options: Mapping[str, Any]
+    load: Callable[[], Callable[[Sequence[Path], Mapping[str, Any]], None]]
+
+
 class OfferedCommand(msgspec.Struct, frozen=True, kw_only=True):
     """A command of its own: ``place`` is module and function in the question's folder, and what it does is
     the function's docstring. It stands below ``heading`` in ``harness --help``; ``examples`` are lines."""
@@ -66,6 +76,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     commands: tuple[OfferedCommand, ...] = ()
     explains: tuple[Source, ...] = ()
+    acts: tuple[Action, ...] = ()
     schemas: Callable[[], Mapping[str, PrintedType]] = dict
 
     def place_of(self, command: OfferedCommand) -> str:

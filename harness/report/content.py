@@ -17,13 +17,11 @@ from harness.explain import (
     Limit,
     corrections,
     explain,
-    forecasts,
     lab_limited,
     likely_limits,
     volumes,
 )
 from harness.explain.evidence import Evidence, collect
-from harness.explain.forecasts import Tried
 from harness.explain.volumes import VolumeOverPath
 from harness.model import Column, LinkProfile, Plan, Record, Setting
 from harness.model.choices import Choice
@@ -180,11 +178,6 @@ class LoadedResults(Measured, frozen=True, kw_only=True, dict=True):
             for run, plan in self.plans.items()
             if self.sections.get(run) and self.sections[run].grids(plan)
         }
-
-    @functools.cached_property
-    def tried(self) -> list[Tried]:
-        """Forecasts checked, by these runs or by those next to them."""
-        return forecasts.stored(self)
 
     @functools.cached_property
     def volumes(self) -> list[VolumeOverPath]:

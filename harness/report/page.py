@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from harness.explain import forecasts, volumes
+from harness.explain import volumes
 from harness.explain.curves import sentences
 from harness.model import TRANSPORTS, LinkProfile, Plan
 from harness.model.escape import as_json, for_page
@@ -329,9 +329,9 @@ def _answer(results: LoadedResults, facts: Sequence[ColumnFacts]) -> str:
             "<code>--protect off</code> adds each link without protection.</p>"
         )
     reported += "".join(f"<p>{for_page(line)}</p>" for line in results.corrections)
-    if tried := results.tried:
-        reported += f"<h3>Forecast and measured</h3><p>{for_page(forecasts.summary(tried))}</p>"
-        reported += _data("Forecasts checked", forecasts.HEADINGS, forecasts.rows(tried))
+    for outcome in results.outcomes:
+        reported += f"<h3>{for_page(outcome.title)}</h3><p>{for_page(outcome.summary)}</p>"
+        reported += _data(outcome.caption, outcome.headings, outcome.rows)
     return f'<section id="answer"><h2>What it costs, and why</h2>{reported}{_legend(facts)}</section>'
 
 

@@ -42,9 +42,7 @@ def command(plan: Plan) -> str:
     links, workloads = _links(plan), _workloads(plan)
     names = {name for column in columns for name in column.protection}
     is_found = any(PROTECTIONS[name].pre_existing for name in names & {*PROTECTIONS})
-    special = (
-        plan.sections or plan.probing or plan.forecasts or setting.other_kernel or setting.predicted_from
-    )
+    special = plan.sections or plan.probing or plan.cells or setting.other_kernel or setting.predicted_from
     if special or links is None or workloads is None or is_found:
         return ""
     protections = [

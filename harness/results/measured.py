@@ -16,7 +16,7 @@ from harness.results.probe_records import ProbeRecord
 
 if TYPE_CHECKING:
     from harness.results.curves import MeasuredCurve
-    from harness.results.sections import Section
+    from harness.results.sections import Outcome, Section
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -95,6 +95,14 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             own = [record for record in self.records if record.run_id == run]
             found += section.sentences(self.plans[run], own)
         return found
+
+    @functools.cached_property
+    def outcomes(self) -> list[Outcome]:
+        """What questions found of these cells, in these runs or in those next to them."""
+        from harness.results.sections import known
+
+        found = (section.outcome(self) for section in known().values())
+        return [outcome for outcome in found if outcome is not None]
 
     def found(self, question: str) -> list[Any]:
         """What a question found in its runs, besides curves: for ``knee`` the knees."""

@@ -110,14 +110,8 @@ def _sections(plan: Plan) -> None:
         section.check(plan)
 
 
-def _forecasts(plan: Plan) -> None:
-    """What it tries is of another run, and among its own cells; it has no section."""
-    own = {(column, job.name) for column in plan.columns for job in plan.jobs}
-    for forecast in plan.forecasts:
-        check_name("run", forecast.run_id)
-        _same({forecast.changed, forecast.unchanged or forecast.changed} <= own, True)
-        _same(min(forecast.before_mb_s, forecast.least_mb_s, forecast.said_mb_s) > 0, True)
-        _same(plan.sections, {})
+def _cells(plan: Plan) -> None:
+    _same({*plan.cells} <= {(column, job.name) for column in plan.columns for job in plan.jobs}, True)
 
 
 def _parameters(plan: Plan, transport: str) -> None:
@@ -444,7 +438,7 @@ RULES: tuple[tuple[str, Callable[[Plan], object]], ...] = (
     ("workloads and probing", _workloads),
     ("shared_lun", _shared_lun),
     ("sections", _sections),
-    ("forecasts", _forecasts),
+    ("cells", _cells),
     ("iscsi", lambda plan: _parameters(plan, ISCSI)),
     ("nvme", lambda plan: _parameters(plan, NVME_TCP)),
 )

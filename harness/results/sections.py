@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -22,11 +22,23 @@ from harness.model.units import shown
 if TYPE_CHECKING:
     from harness.results.axes import Curve
     from harness.results.curves import MeasuredCurve, Surface
+    from harness.results.measured import Measured
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 Rows = tuple[Sequence[str], list[tuple[str, ...]]]
 """Headings of a table, and its lines."""
+
+
+class Outcome(NamedTuple):
+    """What a question found of cells in runs of its own: a table for people, and ``found`` for programs."""
+
+    title: str
+    caption: str
+    summary: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    found: Sequence[msgspec.Struct]
 
 
 class Section(Generic[T]):
@@ -85,6 +97,19 @@ class Section(Generic[T]):
         """What its cells say, for programs, besides curves."""
         return []
 
+    def outcome(self, _results: Measured) -> Outcome | None:
+        """What it found of results, in these runs or in those next to them."""
+        return None
+
+    def finds(self) -> type[msgspec.Struct] | None:
+        """The type of what an outcome has for programs; None if there is never any."""
+        return None
+
+    def command(self, _results: Measured, _cells: Sequence[Any]) -> str:
+        """What to type to try what is forecast of some cells (``explain.Explained``) of one workload; empty
+        if it cannot be tried."""
+        return ""
+
     def over(self, _axis: str, _first: str, _last: str) -> str:
         """The command that measures over a range of an axis; empty if it has none."""
         return ""
@@ -119,6 +144,11 @@ def is_adaptive(plan: Plan) -> bool:
     """Whether it becomes clear only during the run which cells are measured."""
     section = of_plan(plan)
     return section is not None and section.is_adaptive
+
+
+def command(results: Measured, cells: Sequence[Any]) -> str:
+    """What to type to try what is forecast of some cells of one workload; empty if it cannot be tried."""
+    return next(filter(None, (each.command(results, cells) for each in known().values())), "")
 
 
 def require(plan: Plan) -> None:

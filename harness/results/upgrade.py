@@ -209,15 +209,24 @@ def _pre_existing(column: Json) -> Json:
 
 
 def _from_5(kind: FileKind, data: Json) -> Json:
-    """What a question adds to a plan became a section of its own: a sweep, and a search, which were one."""
-    if kind != "plan" or "sweep" not in data:
+    """What a question adds to a plan became a section of its own: a sweep, and a search, which were one; and
+    forecasts that are tried, by which a plan had only the cells that these need."""
+    if kind != "plan":
         return data
-    rest = {key: value for key, value in data.items() if key != "sweep"}
-    if (asked := data["sweep"]) is None:
-        return rest
-    name, others = ("knee", ("over", "error")) if asked.get("goals") else ("sweep", ("goals",))
-    section = {key: value for key, value in asked.items() if key not in others}
-    return {**rest, "sections": {name: section}}
+    rest = {key: value for key, value in data.items() if key not in ("sweep", "forecasts")}
+    if asked := data.get("sweep"):
+        name, others = ("knee", ("over", "error")) if asked.get("goals") else ("sweep", ("goals",))
+        section = {key: value for key, value in asked.items() if key not in others}
+        return {**rest, "sections": {name: section}}
+    if forecasts := data.get("forecasts"):
+        cells = [
+            [each[f"{of}column"], each[f"{of}workload"]]
+            for each in forecasts
+            for of in ("", "changed_")
+            if of or each["step"]["kind"] != "device"
+        ]
+        return {**rest, "cells": cells, "sections": {"trial": {"forecasts": forecasts}}}
+    return rest
 
 
 _STEPS: dict[int, Callable[[FileKind, Json], Json]] = {

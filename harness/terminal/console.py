@@ -227,7 +227,7 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     of_fio = (
         "" if rule or made.setting.is_virtual else f", fio {format_duration(round(duration.fio_s(made)))}"
     )
-    cells = str(block) if made.forecasts else f"{len(made.columns)} columns x {len(made.jobs)} workloads"
+    cells = str(block) if made.cells else f"{len(made.columns)} columns x {len(made.jobs)} workloads"
     to(
         f"cells:     {cells} x "
         f"{' to '.join(map(str, counts))} repeats = {' to '.join(str(block * count) for count in counts)}, "

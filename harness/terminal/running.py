@@ -149,7 +149,7 @@ def _answer(folder: RunFolder) -> str:
     What was measured counts, whatever goes wrong here.
     """
     from harness import report
-    from harness.terminal.answers import print_answers, print_curves, print_tried
+    from harness.terminal.answers import print_answers, print_curves, print_outcomes
 
     file = folder.path / "report.html"
     try:
@@ -162,7 +162,7 @@ def _answer(folder: RunFolder) -> str:
         print_curves(results, in_short=True)
     else:
         print_answers(results)
-    print_tried(results)
+    print_outcomes(results)
     sys.stdout.flush()
     try:
         write_out(file, page.encode())

@@ -82,7 +82,7 @@ BY_NAME: Mapping[str, str] = {
     "harness/runs/reread.py": "portal volume",
     "harness/questions/knee/*": "knee",
     "harness/questions/sweep/*": "sweep",
-    "harness/planning/forecasts.py": "forecasts try",
+    "harness/questions/trial/*": "forecasts try",
     "harness/planning/cpu_costs.py": "cpu-cost",
     "harness/planning/simulated_cpu_costs.py": "cpu-costs",
 }

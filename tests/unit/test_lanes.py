@@ -182,7 +182,7 @@ LAB, MACHINES, SYSTEMS = (
         ("harness/hosts/remote.py", EVERY, ""),
         ("harness/model/__init__.py", {*EVERY, "page"}, ""),
         ("harness/analysis/ratios.py", {*EVERY, "page"}, ""),
-        ("harness/explain/remedy.py", "explain forecasts page", "interruption isolated confined short bare"),
+        ("harness/explain/remedy.py", "explain trial page", "interruption isolated confined short bare"),
         ("harness/report/page.py", "page portals", "interruption probes matrix"),
         ("harness/questions/documents/page.py", "articles", "page matrix interruption probes"),
         ("harness/storage/nvme/transport.py", "transports short", "matrix interruption probes"),

@@ -44,7 +44,7 @@ MEANT_BY_OTHERS = (
 SEVERAL_TYPES = {
     *("cells", "direction", "disk", "hops", "initiators", "ip", "kind", "links"),
     *("proof", "round_trips", "time_ns", "type", "workload"),
-    *("a", "b", "reference", "verdict"),
+    *("a", "b", "metric", "reference", "verdict"),
 }
 """Keys of one thing in several shapes: its name or the whole, how many or which, with its range or alone, of
 cells or of probes, measured or published by others."""

@@ -1,4 +1,4 @@
-"""A report during a run: written for each new record, and whole at every end; what `explain --try` takes."""
+"""A report during a run: written for each new record, and whole at every end."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ import pytest
 from harness.cli import explained as watching
 from harness.hosts import state
 from harness.hosts.state import Owner
-from harness.model import Column, Machines, Record, TestbedKind
+from harness.model import Record
 from harness.model.errors import Interrupted
-from harness.planning import forecasts
 from harness.report import load, render
 from harness.results.columns import BASIC_WORKLOADS
 from harness.results.store import RunFolder
-from tests.unit.cli.test_cli import assert_refused
 from tests.unit.command import harness
-from tests.unit.results_folder import COLUMNS, made_plan, write
+from tests.unit.results_folder import COLUMNS, made_plan
 from tests.unit.table.test_table import record
 
 PLAN = made_plan(columns=COLUMNS[:2], repeats=1, retries=0)
@@ -140,39 +138,3 @@ def test_the_owner_is_known_while_its_process_lives(tmp_path: Path, monkeypatch:
     (tmp_path / "harness").mkdir()
     (tmp_path / "harness" / "lock").write_bytes(msgspec.json.encode(Owner(gone.pid, "r1", "")))
     assert state.owner() is None
-
-
-def forecasting(results: Path, run_id: str = "r1", **changes: object) -> Path:
-    """A run of 4K reads that take 20 ms each over a slow link: a deeper queue would help."""
-    plan = made_plan(run_id, columns=(Column("wifi"), Column("local")), **changes)
-    records = [
-        record(rate, run_id=run_id, link=link, workload="rand-read-4k", repeat=repeat, block_bytes=4096)
-        for link, rate in (("local", 400.0), ("wifi", 1.8))
-        for repeat in (1, 2, 3)
-    ]
-    return write(results, records, plan)
-
-
-def test_nothing_to_try_is_said(tmp_path: Path) -> None:
-    folder = str(forecasting(tmp_path))
-    forecasting(tmp_path, "r2")
-    for words, named in (
-        # Without the parameters that a session negotiated, nothing is known of the path, nothing forecast.
-        ((folder, "--try"), ["no change is forecast"]),
-        ((folder, "--try", "--cell", "wird"), ["wird", "rand-read-4k"]),
-        ((folder, "--cell", "wifi"), ["--try"]),
-        ((str(tmp_path), "--try"), ["one run", "2"]),
-    ):
-        assert_refused(harness("explain", *words, cwd=tmp_path), *named)
-    assert [each.name for each in sorted(tmp_path.iterdir())] == ["r1", "r2"]
-
-
-def test_what_leaves_the_lab_has_to_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = forecasting(tmp_path)
-    machines = Machines(target="ssh://root@server", initiators=("local",))
-    outside = made_plan("r9", columns=(Column("wired"),), testbed=TestbedKind.MACHINES, machines=machines)
-    monkeypatch.setattr(forecasts, "make_plans", lambda *_: [outside])
-    done = harness("explain", str(folder), "--try", cwd=tmp_path)
-    assert done.returncode == 0, done
-    assert f"harness run --resume {tmp_path}/r9 --target ssh://root@server" in done.stderr
-    assert RunFolder(tmp_path / "r9").load_plan() == outside and not (tmp_path / "r9" / "cells").exists()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from harness.analysis import queueing, stations
+from harness.analysis.change import ChangeKind, ChangeStep
 from harness.analysis.critical_path import Crossing
 from harness.analysis.interval import exact, within
 from harness.analysis.limit import Limit
@@ -20,7 +21,6 @@ from harness.explain.limits import RULES
 from harness.explain.remedy import LIKELY, Chances, Change, after
 from harness.explain.verdict import judge
 from harness.explain.waterfall import Sample
-from harness.model import ChangeKind, ChangeStep
 from tests.unit.explain.test_explain import US, asked, cell, far, known
 
 

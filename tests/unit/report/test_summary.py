@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from harness.cli import explained
 from harness.explain import Limit, explain
 from harness.model import Plan, Record, Status, TestbedKind, renamed
 from harness.model.reread import Reread, Sign, Suspicion
@@ -19,13 +18,11 @@ from harness.model.units import format_rate
 from harness.parse.profiles import load_link
 from harness.report import load, summary
 from harness.report.conclusion import answers
-from harness.results import again
+from harness.results import again, sections
 from harness.results.measured import Measured
 from harness.results.store import RunFolder
 from harness.table import TableFormat, build, render
-from harness.terminal.answers import try_command
 from tests import flat
-from tests.unit.command import harness
 from tests.unit.explain.test_explain import columns, plan_of_them
 from tests.unit.explain.test_one_end import reads as of_a_portal
 from tests.unit.explain.test_real_links import PLAN as REAL
@@ -101,7 +98,7 @@ def test_of_a_default_run_it_is_a_table_and_a_few_lines() -> None:
 @pytest.mark.parametrize("name", WITH_ANSWERS)
 def test_it_has_a_row_for_each_column_with_a_figure_and_a_few_lines_whatever_their_number(name: str) -> None:
     results = load([FIGURES / name])
-    lines = summary.lines(results.answers, results, WIDTH, command=lambda cells: try_command(results, cells))
+    lines = summary.lines(results.answers, results, WIDTH, command=partial(sections.command, results))
     assert max(len(line) for line in lines if not line.startswith("  harness ")) <= WIDTH
     heads = {"MB/s", "max", "max,", "cost", "IOPS", "ms"}
     (first,) = (number for number, line in enumerate(lines) if line and {*line.split()} <= heads)
@@ -337,21 +334,6 @@ def test_links_are_typed_as_they_were() -> None:
     for typed in ("wired:rtt=5ms,loss=0.1%", "switched:0", "fast-ethernet:rate=2.5g", "wifi:unshaped"):
         assert again.as_typed(load_link(typed)) == typed
     assert again.as_typed(msgspec.structs.replace(load_link("wired"), name="mine")) is None
-
-
-def test_a_forecast_ends_with_the_command_that_tries_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    results, made = load([FIGURES / "make-run"]), list[Plan]()
-    lines = summary.lines(results.answers, results, WIDTH, command=lambda cells: try_command(results, cells))
-    (number,) = (number for number, line in enumerate(lines) if line.startswith("  harness "))
-    assert " ".join(lines[number - 2 : number]).split()[-2:] == ["Measure", "it:"]
-    name, *words = shlex.split(lines[number])
-    monkeypatch.setattr(explained, "_measure", lambda plan, _folder: made.append(plan))
-    assert name == "harness" and harness(*words, cwd=FIGURES).returncode == 0
-    (plan,) = made
-    assert {each.workload for each in plan.forecasts} == {"rand-read-4k"} and len(plan.forecasts) == 4
-    # What cannot be made has none.
-    plans = {run: msgspec.structs.replace(plan, jobs=()) for run, plan in results.plans.items()}
-    assert try_command(msgspec.structs.replace(results, plans=plans), results.explained) == ""
 
 
 LEFT_OUT = ("--ipsec", "--protect", "--size", "--lab-kernel", "--disk")

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness.explain import forecasts, said_and_measured
-from harness.model import ChangeKind, ChangeStep, Column, Forecast, Job, Plan, Record, Status
+from harness.analysis.change import ChangeKind, ChangeStep
+from harness.explain import outcome_lines
+from harness.model import Column, Job, Plan, Record, Status
+from harness.questions.trial import tried as forecasts
+from harness.questions.trial.section import SECTION, Forecast, Forecasts
 from harness.results.measured import Measured
 from tests.unit.observe.test_disturbance import disturbed
 from tests.unit.results_folder import made_plan, write
@@ -26,7 +29,10 @@ def trying(run: str = FIRST, **changes: Any) -> Plan:
     whole |= {"before_mb_s": 20.0, "said_mb_s": 50.0, "least_mb_s": 40.0, "most_mb_s": 60.0}
     depths = ((ONE, "1"), (EIGHT, "8"))
     jobs = tuple(Job(name=name, options=(("bs", "4k"), ("iodepth", depth))) for name, depth in depths)
-    return made_plan(jobs=jobs, columns=(WIRED,), forecasts=(Forecast(**whole | changes),))
+    forecast = Forecast(**whole | changes)
+    cells = tuple(place for place in (forecast.unchanged, forecast.changed) if place)
+    within = SECTION.within(Forecasts(forecasts=(forecast,)))
+    return made_plan(jobs=jobs, columns=(WIRED,), cells=cells, sections=within)
 
 
 def measured(*pairs: tuple[float, float]) -> list[Record]:
@@ -51,11 +57,14 @@ def test_a_forecast_is_held_to_what_the_machine_did_meanwhile() -> None:
     assert found.is_within and not found.is_disturbed and found.tried_by == "r1"
     found = only(trying(), measured((20, 30), (20, 30)))
     assert not found.is_within and found.error == pytest.approx(50 / 30)
-    lines = said_and_measured([found])
+    records = measured((20, 30), (20, 30))
+    outcome = forecasts.outcome(Measured(records=records, plans={"r1": trying()}))
+    assert outcome is not None
+    lines = outcome_lines(outcome)
     assert "wired rand-read-4k" in lines[2] and "50 (40 to 60)" in lines[2] and "outside" in lines[2]
     assert "0 of 1 forecast hit" in " ".join(lines[3:])
     assert "forecast / measured = 1.67" in " ".join(lines[3:])
-    assert said_and_measured([]) == [] and forecasts.summary([]) == ""
+    assert forecasts.outcome(Measured(records=[])) is None and forecasts.summary([]) == ""
 
 
 def test_rounds_that_lack_one_of_the_two_do_not_count_in_the_ratio() -> None:

@@ -1,6 +1,6 @@
 """Said and tried: what was forecast of a run's cells next to what was measured with the change made.
 
-A run that tries them (``Plan.forecasts``) measures each cell with its change and without, in turns. So what a
+A run that tries them measures each cell with its change and without, in turns. So what a
 machine did meanwhile is in both, and a forecast is held to their ratio: said is what the cell without the
 change was in these turns, times by how much the forecast had it rise.
 """
@@ -14,11 +14,13 @@ import msgspec
 
 from harness.analysis import disturbance, stats
 from harness.analysis.schedule import Place, throughput_bytes_s
-from harness.model import Forecast, Plan, Record
+from harness.model import Plan, Record
 from harness.model.errors import HarnessError
 from harness.model.lines import counted
 from harness.parse.files import read_bytes
+from harness.questions.trial.section import SECTION, Forecast
 from harness.results.measured import Measured
+from harness.results.sections import Outcome
 from harness.results.store import RunFolder
 
 
@@ -57,7 +59,7 @@ def tried(plan: Plan, records: Iterable[Record]) -> Iterator[Tried]:
     for record in records:
         if record.run_id == plan.run_id:
             found.setdefault((record.column, record.workload.name), []).append(record)
-    for forecast in plan.forecasts:
+    for forecast in SECTION.of(plan).forecasts:
         after = _by_repeat(found.get(forecast.changed, ()))
         before = {} if forecast.unchanged is None else _by_repeat(found.get(forecast.unchanged, ()))
         if not after or (forecast.unchanged and not before):
@@ -91,7 +93,7 @@ def _by_repeat(records: Iterable[Record]) -> dict[int, float]:
 
 def stored(found: Measured) -> list[Tried]:
     """What these runs tried, and what was tried of them by runs whose folders are next to theirs."""
-    own = [plan for plan in found.plans.values() if plan.forecasts]
+    own = [plan for plan in found.plans.values() if SECTION.name in plan.sections]
     of = [(plan, found.records) for plan in own] + [
         (plan, run.load_records()) for run, plan in _next_to(found)
     ]
@@ -109,7 +111,9 @@ def _next_to(found: Measured) -> Iterator[tuple[RunFolder, Plan]]:
                 if any(run_id in text for run_id in ids):
                     run = RunFolder(file.parent)
                     plan = run.load_plan()
-                    if any(forecast.run_id in found.plans for forecast in plan.forecasts):
+                    if SECTION.name in plan.sections and any(
+                        forecast.run_id in found.plans for forecast in SECTION.of(plan).forecasts
+                    ):
                         yield run, plan
 
 
@@ -142,4 +146,19 @@ def summary(found: Sequence[Tried]) -> str:
         f"{right} of {counted(len(found), 'forecast')} hit: measured within the forecast range. Worst: "
         f"{worst.name} with {worst.forecast.step.words}: forecast / measured = {worst.error:.2f}. "
         "Forecasts start from the cell measured in the same rounds (now)."
+    )
+
+
+def outcome(results: Measured) -> Outcome | None:
+    """What was tried of these runs; None if nothing was."""
+    found = stored(results)
+    if not found:
+        return None
+    return Outcome(
+        title="Forecast and measured",
+        caption="Forecasts checked",
+        summary=summary(found),
+        headings=HEADINGS,
+        rows=rows(found),
+        found=found,
     )

@@ -8,16 +8,18 @@ import msgspec
 import pytest
 
 from harness import model
+from harness.analysis.change import ChangeKind, ChangeStep
 from harness.analysis.interval import Interval, exact
 from harness.analysis.schedule import Schedule, order_of_cells
 from harness.explain import Explained, Limit
 from harness.explain.remedy import Change
 from harness.explain.verdict import Confidence, Verdict
-from harness.model import ChangeKind, ChangeStep, Column, DiskProfile, Flash, LabKernel, Plan
+from harness.model import Column, DiskProfile, Flash, LabKernel, Plan
 from harness.model.errors import UsageError
 from harness.parse.jobfile import described
 from harness.planning import duration
-from harness.planning.forecasts import make_plans
+from harness.questions.trial.plan import make_plans
+from harness.questions.trial.section import SECTION, Forecast, Forecasts
 from harness.results import planned, rules
 from harness.results.columns import ColumnKey
 from tests import flat
@@ -47,18 +49,22 @@ def said(
     return Explained(evidence=evidence, verdict=verdict)
 
 
+def forecasts_of(plan: Plan) -> tuple[Forecast, ...]:
+    return SECTION.of(plan).forecasts
+
+
 def test_a_deeper_queue_and_a_faster_link_share_a_plan_of_just_their_cells() -> None:
     plan = made_plan()
     cells = [said(plan, DEPTH), said(plan, RATE, "wifi", "seq-read-256k", "aes128gcm16")]
     (made,) = make_plans(plan, cells)
-    assert made.run_id != plan.run_id and made.forecasts[0].run_id == plan.run_id
+    assert made.run_id != plan.run_id and forecasts_of(made)[0].run_id == plan.run_id
     assert [f"{column.label} {workload}" for column, workload in made.places] == [
         *("wired rand-read-4k", "wired rand-read-4k-qd8", "wifi+aes128gcm16 seq-read-256k"),
         "wifi-rate100m+aes128gcm16 seq-read-256k",
     ]
     rates = {name: link.rate_bit_s for name, link in made.links.items()}
     assert rates == {"wired": 10**9, "wifi": 50_000_000, "wifi-rate100m": 100_000_000}
-    first = made.forecasts[0]
+    first = forecasts_of(made)[0]
     found = (first.before_mb_s, first.said_mb_s, first.least_mb_s, first.most_mb_s)
     assert found == pytest.approx((40.96, 102.4, 81.92, 136.53), abs=0.01)
     deep = next(job for job in made.jobs if job.name == "rand-read-4k-qd8")
@@ -74,16 +80,16 @@ def test_its_rounds_have_each_cell_once_with_the_change_and_without() -> None:
     for repeat in range(3):
         block = cells[3 * repeat : 3 * repeat + 3]
         assert {(each.column, each.workload) for each in block} == {*made.places}
-    assert duration.run_s(made) < duration.run_s(msgspec.structs.replace(made, forecasts=()))
+    assert duration.run_s(made) < duration.run_s(msgspec.structs.replace(made, cells=(), sections={}))
 
 
 def test_another_disk_has_a_plan_of_its_own() -> None:
     plan = made_plan(disk=FLASH, **OWN)
     first, second = make_plans(plan, [said(plan, DEPTH), said(plan, DEVICE, workload="seq-read-4k")])
-    assert first.storage.disk == FLASH and first.forecasts[0].unchanged is not None
+    assert first.storage.disk == FLASH and forecasts_of(first)[0].unchanged is not None
     assert second.storage.disk is not None and second.storage.disk.flash is not None
     assert (second.storage.disk.flash.page_us, second.setting.disk) == (50, "slow-half")
-    assert second.forecasts[0].unchanged is None and len(second.places) == 1
+    assert forecasts_of(second)[0].unchanged is None and len(second.places) == 1
 
 
 def test_what_cannot_be_made_is_not_tried() -> None:
@@ -122,10 +128,10 @@ def test_real_machines_try_a_deeper_queue_with_the_options_typed_again() -> None
 def test_a_plan_that_tries_what_it_does_not_measure_is_refused() -> None:
     plan = made_plan()
     (made,) = make_plans(plan, [said(plan, DEPTH)])
-    (forecast,) = made.forecasts
+    (forecast,) = forecasts_of(made)
     wrongs: list[dict[str, Any]] = [{"workload": "other"}, {"changed_column": Column("elsewhere")}]
     wrongs += [{"run_id": "../x"}, {"before_mb_s": 0.0}, {"least_mb_s": -1.0}]
     for wrong in wrongs:
         damaged = msgspec.structs.replace(forecast, **wrong)
         with pytest.raises(UsageError):
-            rules.check(flat.changed(made, forecasts=(damaged,)))
+            rules.check(flat.changed(made, sections=SECTION.within(Forecasts(forecasts=(damaged,)))))

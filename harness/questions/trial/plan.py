@@ -5,13 +5,16 @@ A plan has each of these cells with its change and without, so that both are mea
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
 
 import msgspec
 
+from harness.analysis.change import ChangeKind, ChangeStep
 from harness.explain import Explained
-from harness.model import ChangeKind, ChangeStep, Column, DiskProfile, Forecast, Job, LinkProfile, Plan
+from harness.model import Column, DiskProfile, Job, LinkProfile, Plan
+from harness.model.errors import UsageError
 from harness.model.lines import counted
 from harness.model.units import check_name
 from harness.parse import modifiers
@@ -19,7 +22,9 @@ from harness.parse.jobfile import described, is_open_loop
 from harness.parse.profiles import load_link
 from harness.planning import axes
 from harness.planning.plan import new_run_id
-from harness.results import rules
+from harness.questions.trial.section import SECTION, Forecast, Forecasts
+from harness.results import archive, rules
+from harness.results.measured import Measured
 from harness.results.planned import default_file
 from harness.version import __version__
 
@@ -94,8 +99,8 @@ def _plan(
         jobs=tuple(jobs[name] for name in dict.fromkeys(name for _, name in places)),
         storage=msgspec.structs.replace(storage, disk=disk),
         links={column.link: links[column.link] for column in columns},
-        sections={},
-        forecasts=tuple(forecasts),
+        cells=tuple(places),
+        sections=SECTION.within(Forecasts(forecasts=tuple(forecasts))),
         notes=(*plan.notes, f"it tries {counted(len(forecasts), 'forecast')} of {plan.run_id}"),
         created_unix_s=time.time(),
         harness_version=__version__,
@@ -125,3 +130,18 @@ def _faster_disk(disk: DiskProfile) -> DiskProfile | None:
     flash = msgspec.structs.replace(disk.flash, page_us=disk.flash.page_us / 2)
     name = check_name("disk", f"{disk.name}-half")
     return msgspec.structs.replace(disk, name=name, title=f"{disk.title}, half the time", flash=flash)
+
+
+def command(results: Measured, cells: Sequence[Explained]) -> str:
+    """What to type to try the forecasts of these cells of one workload; empty if no run's plan can be changed
+    so."""
+    for run_id, folder in results.folders.items():
+        try:
+            is_known = run_id in results.plans and not archive.is_unpacked(folder)
+            is_made = is_known and make_plans(results.plans[run_id], cells)
+        except UsageError:
+            continue
+        if is_made:
+            named = dict.fromkeys(cell.evidence.workload for cell in cells)
+            return shlex.join(["harness", "explain", str(folder), "--try", "--cell", *named])
+    return ""

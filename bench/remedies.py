@@ -291,17 +291,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:
         folder = (chosen.results or Path(scratch)).resolve()
-        found = [
+        measured = [
             one
             for series in SERIES
             if not chosen.only or series.name in chosen.only
             for one in tried(series, folder, anew=chosen.anew)
         ]
+    found = [one for one in measured if not one.tried.is_disturbed]
     of_core = [one for one in found if one.then is Limit.CPU]
     said = [
         summary(found, "all"),
         summary([one for one in found if one.is_kept_out], "kept out while the model was made"),
         summary(of_core, "where the processor is next"),
+        f"left out, because other programs disturbed one of the two cells: {len(measured) - len(found)}",
     ]
     for name, heads, rows in (
         ("forecasts-each", EACH, table(found)),

@@ -34,9 +34,3 @@ def test_what_is_stored_is_whole_and_its_script_is_there() -> None:
         assert {len(row) for row in table.rows} == {len(table.columns)}, file.name
         script = table.command.replace("-m ", "").split()[1].replace(".", "/").replace("/py", ".py")
         assert (scores.ROOT / script).with_suffix(".py").is_file(), table.command
-
-
-def test_the_forecasts_by_link_are_those_of_each() -> None:
-    each, by_link = scores.load("forecasts-each"), scores.load("forecasts")
-    assert sum(int(row[2]) for row in by_link.rows) == len(each.rows)
-    assert sum(bool(row[-1]) for row in each.rows) == 107

@@ -11,6 +11,7 @@ from harness.explain import Explained, Limit, as_json, headroom
 from harness.explain.evidence import Baselines, Evidence
 from harness.explain.verdict import judge
 from harness.model import Clock
+from harness.results import sections
 from tests.unit.explain.test_explain import GCM_ESP, US, asked, key, known, protected
 
 CIPHER_US = 500
@@ -47,11 +48,11 @@ def test_what_is_not_known_has_no_range_and_a_command_that_finds_out() -> None:
     found = known(headroom.of(evidence, Limit.LINK))
     assert found == headroom.Headroom(cipher_mb_s=262144 / (0.9 * CIPHER_US))
     assert headroom.room(found) == ""
-    assert headroom.remedy(evidence, Limit.LINK, found) == "harness sweep --over rate=1G..16G"
+    assert headroom.remedy(evidence, Limit.LINK, found) == sections.over("rate", "1G", "16G")
     evidence = hidden(least_work_ns=None, cipher_ns=None)
     found = known(headroom.of(evidence, Limit.ROUND_TRIP))
     assert found == headroom.Headroom()
-    assert headroom.remedy(evidence, Limit.ROUND_TRIP, found) == "harness sweep --over depth=1..32"
+    assert headroom.remedy(evidence, Limit.ROUND_TRIP, found) == sections.over("depth", "1", "32")
 
 
 def test_a_cost_that_shows_or_is_not_known_is_not_hidden() -> None:

@@ -192,7 +192,7 @@ def test_a_plan_that_nobody_could_have_typed() -> None:
     asked = SECTION.of(plan)
     goal = replace(asked.goals[0], metric="p98")
     others = [SECTION.within(replace(asked, goals=goals)) for goals in ((goal,), ())]
-    others += [{}, {"knee": {"goals": [{"metric": "p99"}]}}, {"sweep": {"over": ["depth"]}}]
+    others += [{}, {"knee": {"goals": [{"metric": "p99"}]}}]
     for changed in (replace(plan, repeats=1), *(replace(plan, sections=other) for other in others)):
         with pytest.raises(UsageError):
             rules.check(changed)

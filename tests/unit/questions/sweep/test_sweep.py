@@ -283,3 +283,7 @@ def test_a_sweep_says_points_and_how_long_it_may_take_at_most(
 
 def test_options_that_say_how_often_are_refused(tmp_path: Path) -> None:
     grids.assert_not_listed("sweep --over depth=1..4", OF_RUNS.values(), tmp_path)
+
+
+def test_the_command_that_measures_over_an_axis_is_suggested() -> None:
+    assert sections.over("rate", "1G", "16G") == "harness sweep --over rate=1G..16G"

@@ -115,12 +115,12 @@ HEADINGS = {
         "probe": "probe:probe",
     },
     "Read results": {
-        "table": "results:table",
-        "compare": "results:compare",
-        "explain": "explained:explain_command",
-        "report": "explained:report_command",
-        "plot": "explained:plot",
-        "export": "results:export_command",
+        "table": "table:table",
+        "compare": "compare:compare",
+        "explain": "explain:explain_command",
+        "report": "report:report_command",
+        "plot": "report:plot",
+        "export": "export:export_command",
         "parse": "parse:parse_app",
     },
     "Predict": {

@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 from harness.analysis import disturbance
-from harness.cli.results import print_view
+from harness.cli.table import print_view
 from harness.model import Plan
 from harness.model.errors import UsageError
 from harness.model.units import format_duration

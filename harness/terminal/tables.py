@@ -7,13 +7,15 @@ import sys
 from pathlib import Path
 
 from harness.api import Results
-from harness.table import Options, TableFormat, curves, render
+from harness.table import Options, TableFormat, render
 
 
 def print_table(paths: list[Path], options: Options, format: TableFormat, *, is_pooled: bool = False) -> None:
     """The matrix; instead of it curves, and what questions show, unless more is asked for."""
     results = Results.read(paths, is_pooled=is_pooled)
     if options == Options() and format is TableFormat.TEXT and (results.curves or results.section_tables):
+        from harness.table import curves  # here, because most results have none
+
         tables = [curves.render(results.curves)] if results.curves else []
         tables += results.section_tables
         sys.stdout.write("\n\n".join(tables) + "\n")

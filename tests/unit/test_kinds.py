@@ -28,7 +28,7 @@ LISTS = {"model/__init__.py", "model/protections.py", "protection/kinds.py"}
 ALLOWED = {
     "cli/__init__.py": {"iscsi", "open-iscsi", "lio", "strongswan", "wireguard"},  # what the help begins with
     "cli/listing.py": {"strongswan"},  # who serves the connection of a swanctl file
-    "cli/explained.py": {"iscsi"},  # the name of a published article
+    "cli/explain.py": {"iscsi"},  # the name of a published article
     "explain/published.py": {"iscsi"},  # published figures are those of iSCSI
     "explain/volumes.py": {"nvme"},  # a disk of profiles/disks/
     "observe/environment.py": {"strongswan"},  # versions that each record has

@@ -13,8 +13,8 @@ import pytest
 import typer
 
 from harness.cli import app
+from harness.cli.compare import NOT_JUDGED
 from harness.cli.parse import PARSERS
-from harness.cli.results import NOT_JUDGED
 from harness.model import SCHEMA_VERSION
 from harness.model.probing import View
 from harness.parse.listed import LISTS

@@ -46,7 +46,7 @@ def assert_quiet(said: str | bytes) -> None:
 @pytest.fixture(scope="module", params=NO_UTF8, ids=str)
 def without_utf8(request: pytest.FixtureRequest) -> Iterator[Server]:
     """Processes of a Python that was started in such a locale."""
-    server = Server(request.param, ("harness.cli.results", "harness.cli.explained"))
+    server = Server(request.param, ("harness.cli.table", "harness.cli.explain"))
     yield server
     server.close()
 

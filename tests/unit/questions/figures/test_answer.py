@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from bench import figures as bench
-from harness.cli import explained
+from harness.cli import explain
 from harness.explain.verdict import Confidence
 from harness.questions.figures import answer, reported
 from harness.questions.figures.answer import AnswerKind, Judged
@@ -250,7 +250,7 @@ def test_what_is_asked_and_answered_wrongly_is_asked_again(
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(typer, "prompt", lambda question, **_: next(asked[question], ""))
-    explained.explain_command(ask=True)
+    explain.explain_command(ask=True)
     printed = capsys.readouterr()
     assert printed.out.startswith("limited by processor: packets and cipher of wg (busiest core 100% busy")
     told = printed.err.splitlines()

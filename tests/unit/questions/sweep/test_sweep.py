@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.cli import explained
+from harness.cli import report
 from harness.hosts.state import Owner
 from harness.model import Cell, Job, Plan, Record, Status, Workload
 from harness.model.errors import UsageError
@@ -276,9 +276,9 @@ def test_a_sweep_says_points_and_how_long_it_may_take_at_most(
         for each in records:
             folder.save_record(msgspec.structs.replace(each, wall_ns=60 * 10**9, read=transfer(10.0)))
         holder = Owner(os.getpid(), plan.run_id, "")
-        monkeypatch.setattr(explained, "owner", lambda holder=holder: holder)
+        monkeypatch.setattr(report, "owner", lambda holder=holder: holder)
         said = f"{plan.run_id} goes on: 9 of at least {9 + AT_ONCE} points{left}"
-        assert explained.going([folder.path]) == said
+        assert report.going([folder.path]) == said
 
 
 def test_options_that_say_how_often_are_refused(tmp_path: Path) -> None:

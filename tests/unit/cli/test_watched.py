@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import msgspec
 import pytest
 
-from harness.cli import explained as watching
+from harness.cli import report as watching
 from harness.hosts import state
 from harness.hosts.state import Owner
 from harness.model import Record

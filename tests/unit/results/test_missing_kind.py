@@ -1,5 +1,5 @@
-"""Results of a transport or a protection that this harness does not have: shown, and not judged by what only
-that could tell. A plan that needs one is refused."""
+"""Results of a transport, a protection or a question that this harness does not have: shown, and not judged
+by what only that could tell. A plan that needs one is refused."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from harness.model.errors import UsageError
 from harness.model.protections import PROTECTIONS, missing
 from harness.protection import kinds
 from tests.unit.command import harness
+from tests.unit.results_folder import made_plan, write
+from tests.unit.table.test_table import record
 
 STORED = Path(__file__).parents[3] / "docs" / "figures" / "protections"
 HERE, GONE = "nvme-tcp", "gone-tcp"
@@ -57,3 +59,13 @@ def test_nothing_is_said_of_packets_of_a_protection(monkeypatch: pytest.MonkeyPa
     assert done.returncode == 0 and "wired+macsec" in done.stdout, done.stderr
     with pytest.raises(UsageError, match="a protection that this harness has, found macsec"):
         kinds.named("macsec")
+
+
+def test_cells_of_a_question_are_shown_as_any_other(tmp_path: Path) -> None:
+    folder = write(tmp_path, [record(5.0)], made_plan(sections={"gone": {"over": ["depth"]}}))
+    for words in (("table",), ("explain",), ("report", "-o", "page.html")):
+        done = harness(words[0], str(folder), *words[1:], cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert "5.0" in harness("table", str(folder), cwd=tmp_path).stdout
+    done = harness("run", "--resume", str(folder), cwd=tmp_path)
+    assert done.returncode == 2 and "a question that this harness has, found 'gone'" in done.stderr

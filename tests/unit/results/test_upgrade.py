@@ -120,3 +120,23 @@ def test_names_of_the_field_came_with_version_5() -> None:
     plan["profile"] = "document"
     renamed = {"simulated_cpu_costs": {}, "storage": {"disk": "ram", "black_box": {"lun": 1}}}
     assert step("plan", plan) == {"columns": [new], "profile": "basic", **renamed}
+
+
+def test_sections_came_with_version_6() -> None:
+    step = upgrade._STEPS[5]
+    rest = {"run_id": "r1"}
+    assert step("record", rest) == step("plan", {**rest, "sweep": None, "forecasts": []}) == rest
+    swept = {"over": ["depth"], "error": 0.1, "goals": [], "max_s": None}
+    section = {"over": ["depth"], "error": 0.1, "max_s": None}
+    assert step("plan", {**rest, "sweep": swept}) == {**rest, "sections": {"sweep": section}}
+    goals = [{"metric": "p99", "at_most_ns": 2000000}]
+    searched = {"over": [], "error": 0.05, "goals": goals}
+    assert step("plan", {**rest, "sweep": searched}) == {**rest, "sections": {"knee": {"goals": goals}}}
+    one, eight, link = "rand-read-4k", "rand-read-4k-qd8", {"link": "wired"}
+    tried = {"column": link, "workload": one, "changed_column": link, "changed_workload": eight}
+    forecasts = [{**tried, "step": {"kind": kind}} for kind in ("depth", "device")]
+    assert step("plan", {**rest, "forecasts": forecasts}) == {
+        **rest,
+        "cells": [[link, one], [link, eight], [link, eight]],
+        "sections": {"trial": {"forecasts": forecasts}},
+    }

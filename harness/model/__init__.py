@@ -368,14 +368,8 @@ Agreed = Mapping[str, Mapping[str, str]]
 Standard = Literal["802.11n", "802.11ac", "802.11ax"]
 
 
-class HopKind(enum.StrEnum):
-    """What passes packets on between the ends of a link."""
-
-    SWITCH = "switch"
-    ROUTER = "router"
-    PPPOE = "pppoe"
-    """Two routers; one is a PPPoE client of the other."""
-    OPENFLOW = "openflow"
+HopKindName = Annotated[str, msgspec.Meta(title="a kind of hops", pattern=r"^[a-z][a-z0-9-]{0,31}\Z")]
+"""For what is read: also of results of a kind that is not here any more."""
 
 
 class OpenFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -410,13 +404,23 @@ class Hops(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     for PPPoE only; None means CHAP.
     """
 
-    kind: HopKind
+    kind: HopKindName
     count: int
     least: int
     most: int
     delay_us: float = 0.0
     openflow: OpenFlow | None = None
     auth: PppAuth | None = None
+
+    @property
+    def is_routed(self) -> bool:
+        """Whether each segment is a network of its own; not known of a kind that is not here."""
+        return self.kind in kinds.HOPS and kinds.HOPS[self.kind].is_routed
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the profile says how long each hop takes."""
+        return self.kind in kinds.HOPS and kinds.HOPS[self.kind].is_timed
 
 
 class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

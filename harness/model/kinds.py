@@ -1,4 +1,4 @@
-"""Which transports and protections there are, by the ``kind.toml`` of each folder.
+"""Which transports, protections and kinds of hops there are, by the ``kind.toml`` of each folder.
 
 Who reads results needs to know that much, and imports nothing of what brings one up.
 """
@@ -29,6 +29,27 @@ class TransportKind(Declared, frozen=True, kw_only=True, forbid_unknown_fields=T
     logical_units: bool = True
 
 
+class HopKind(Declared, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What passes packets on between the ends of a link: ``least`` to ``most`` hops, each a ``title``, two
+    of them ``several``.
+
+    ``hops`` are their names; without, they are numbered. If it ``is_routed``, each segment is a network of
+    its own. ``is_timed``: the profile says how long each hop takes.
+    """
+
+    least: int = 0
+    most: int
+    several: str = ""
+    hops: tuple[str, ...] = ()
+    is_routed: bool = False
+    speaks_ipv6: bool = True
+    is_timed: bool = True
+
+    def names(self, count: int) -> tuple[str, ...]:
+        """The names of so many hops, starting at the initiator's side."""
+        return self.hops or tuple(f"{self.name}{number}" for number in range(1, count + 1))
+
+
 K = TypeVar("K", bound=Declared)
 
 
@@ -44,3 +65,4 @@ def declared(package: str, declared_type: type[K]) -> dict[str, K]:
 
 
 TRANSPORTS = declared("storage", TransportKind)
+HOPS = declared("network/paths", HopKind)

@@ -11,6 +11,7 @@ from harness.model import DiskProfile
 from harness.model.units import shown
 from harness.parse import profiles
 from harness.parse.files import TomlFile, read_text
+from harness.parse.ranges import Refuse
 
 
 def load_disk(name: str, folders: Sequence[Path] | None = None) -> DiskProfile:
@@ -27,7 +28,7 @@ def load_disk(name: str, folders: Sequence[Path] | None = None) -> DiskProfile:
     return profile
 
 
-def check(profile: DiskProfile, refuse: profiles.Refuse) -> None:
+def check(profile: DiskProfile, refuse: Refuse) -> None:
     """Raise ``refuse``'s error for the first figure that no disk can have."""
     if profile.flash is not None and profile.moving is not None:
         raise refuse("moving", "expected flash or moving parts, found both", "remove one")

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from harness.model import Duplex, HopKind, Hops, LinkProfile, OpenFlow, PppAuth
+from harness.model import Duplex, Hops, LinkProfile
 from harness.model.errors import UsageError
+from harness.model.kinds import HOPS
 from harness.model.units import (
     check_name,
     format_duration,
@@ -23,18 +24,13 @@ from harness.model.units import (
     parse_size,
     shown,
 )
+from harness.parse import of_hops
+from harness.parse.of_hops.words import HopWords, Load
 
 MTU_JUMBO = 9000
 
-_PATTERNS = {
-    "count": r"([0-9]{1,4})",
-    "controller": r"controller(?:=(.+))?",
-    "flows": r"flows()",
-    "auth": r"(pap|chap)",
-    "cpu": r"cpu=([0-9]{1,3})",
-    "unshaped": r"unshaped()",
-}
-"""By what they change; the group is the value."""
+_PATTERNS = {"count": r"([0-9]{1,4})", "unshaped": r"unshaped()"}
+"""By what they change; the group is the value. Some kinds of hops have more (``of_hops``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,11 +70,6 @@ QUANTITIES = {
 }
 """By the word before ``=``, in the order in which they stand in a link's name."""
 
-_NOUNS = {HopKind.SWITCH: ("switch", "switches"), HopKind.ROUTER: ("router", "routers")}
-
-Load = Callable[[str], LinkProfile]
-"""Loads the profile of a link's name, for the controller's own link."""
-
 
 def modify(profile: LinkProfile, spec: str, words: Sequence[str], load: Load) -> LinkProfile:
     """The profile with its modifiers applied, and with a name and title that say so.
@@ -116,21 +107,16 @@ def _with_quantity(profile: LinkProfile, spec: str, word: str, quantity: Quantit
 def _read(profile: LinkProfile, spec: str, words: Sequence[str]) -> dict[str, str]:
     """The value of each modifier by what it changes."""
     hops = profile.hops
-    ranges = {"cpu": (1, 100)}
+    own = HopWords() if hops is None else of_hops.of(hops)
+    patterns, ranges = {**_PATTERNS, **own.patterns}, {**own.ranges}
     expected = {}
-    example = "rtt=5ms"
+    example = own.example or "rtt=5ms"
     if hops is not None and hops.least < hops.most:
         ranges["count"] = (hops.least, hops.most)
-        expected["count"] = f"a number of {_NOUNS[hops.kind][1]} ({hops.least} to {hops.most})"
+        expected["count"] = f"a number of {HOPS[hops.kind].several} ({hops.least} to {hops.most})"
         example = str(hops.most)
-    if hops is not None and hops.openflow is not None:
-        expected["controller"] = expected["flows"] = "'controller', 'controller=LINK' or 'flows'"
-        if hops.openflow.packet_us:
-            expected["cpu"] = "'cpu=N' (1 to 100 percent)"
-        example = "controller=fast-ethernet"
-    if hops is not None and hops.kind is HopKind.PPPOE:
-        expected["auth"] = "'pap' or 'chap'"
-        example = "pap"
+    if hops is not None:
+        expected |= own.expected(hops)
     expected["unshaped"] = "'unshaped'"
     expected |= {word: f"'{word}='" for word in QUANTITIES}
     asked: dict[str, str] = {}
@@ -139,9 +125,9 @@ def _read(profile: LinkProfile, spec: str, words: Sequence[str]) -> dict[str, st
         if key in QUANTITIES and value:
             found = {key: value}
         else:
-            matches = {key: re.fullmatch(_PATTERNS[key], typed) for key in expected if key in _PATTERNS}
+            matches = {key: re.fullmatch(patterns[key], typed) for key in expected if key in patterns}
             found = {key: match[1] or "" for key, match in matches.items() if match}
-        # `controller` and `flows` exclude each other.
+        # What is said of together excludes each other.
         is_taken = any(expected[key] == expected[other] for key in found for other in asked)
         in_range = all(
             ranges[key][0] <= int(value) <= ranges[key][1] for key, value in found.items() if key in ranges
@@ -162,57 +148,22 @@ def _with_hops(profile: LinkProfile, hops: Hops, asked: Mapping[str, str], load:
     if hops.least < hops.most:
         hops = msgspec.structs.replace(hops, count=int(asked.get("count", hops.count)))
         name, title = f"{name}-{hops.count}", f"{title}, {count_of(hops)}"
-    if "auth" in asked:
-        hops = msgspec.structs.replace(hops, auth=PppAuth(asked["auth"]))
-    if hops.auth is PppAuth.PAP:
-        name, title = f"{name}-pap", f"{title}, PAP"
-    if hops.openflow is not None:
-        openflow = _with_controller(hops.openflow, asked, load)
-        hops = msgspec.structs.replace(hops, openflow=openflow)
-        name += "-flows" if openflow.flows else "-controller"
-        title += ", flows" if openflow.flows else ", controller"
-        if asked.get("controller"):
-            name = check_name("link", f"{name}-{openflow.controller}")
-            title += f" over {openflow.controller}"
-        if openflow.cpu_percent is not None:
-            name, title = f"{name}-cpu{openflow.cpu_percent}", f"{title}, {openflow.cpu_percent}% CPU"
-    return msgspec.structs.replace(profile, name=name, title=title, hops=hops)
-
-
-def _with_controller(openflow: OpenFlow, asked: Mapping[str, str], load: Load) -> OpenFlow:
-    """The switch's decisions as asked for, and the rate and delay of its controller's link."""
-    link = load(asked.get("controller") or openflow.controller)
-    flows = openflow.flows if "controller" not in asked else False
-    if openflow.cpu_percent is not None and not openflow.packet_us:
-        raise UsageError(
-            f"expected packet_us with cpu_percent {openflow.cpu_percent}, found none: a "
-            "packet would cost no time",
-            hint="give the link's file a packet_us, or leave cpu_percent out",
-        )
-    return msgspec.structs.replace(
-        openflow,
-        controller=link.name,
-        flows=flows or "flows" in asked,
-        rate_bit_s=link.rate_bit_s,
-        delay_us=link.delay_us,
-        frame_overhead_bytes=link.frame_overhead_bytes,
-        cpu_percent=int(asked["cpu"]) if "cpu" in asked else openflow.cpu_percent,
-    )
+    hops, more_name, more_title = of_hops.of(hops).applied(hops, asked, load)
+    if more_name:
+        name = check_name("link", f"{name}{more_name}")
+    return msgspec.structs.replace(profile, name=name, title=f"{title}{more_title}", hops=hops)
 
 
 def count_of(hops: Hops) -> str:
     """``3 switches``, ``1 router``."""
-    one, several = _NOUNS[hops.kind]
-    return f"{hops.count} {one if hops.count == 1 else several}"
+    kind = HOPS[hops.kind]
+    return f"{hops.count} {kind.title if hops.count == 1 else kind.several}"
 
 
 def _unshaped(profile: LinkProfile) -> LinkProfile:
     hops = profile.hops
     if hops is not None:
-        openflow = hops.openflow
-        if openflow is not None:
-            openflow = msgspec.structs.replace(openflow, rate_bit_s=None, delay_us=0.0)
-        hops = msgspec.structs.replace(hops, delay_us=0.0, openflow=openflow)
+        hops = of_hops.of(hops).unshaped(msgspec.structs.replace(hops, delay_us=0.0))
     return msgspec.structs.replace(
         profile,
         name=f"{profile.name}-unshaped",

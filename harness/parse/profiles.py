@@ -9,7 +9,7 @@ import contextlib
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,35 +22,22 @@ from harness.model import (
     PROTECTION_OFF,
     Duplex,
     Family,
-    HopKind,
     Hops,
     LinkProfile,
     Proposal,
 )
 from harness.model.errors import UsageError
+from harness.model.kinds import HOPS
 from harness.model.units import check_name, shown, unknown_name
+from harness.parse import of_hops
 from harness.parse.files import TomlFile, read_bytes, read_text, shown_path
 from harness.parse.modifiers import modify
+from harness.parse.ranges import Refuse, check_ranges
 
 DEFAULT_PROPOSAL = "aes128gcm16"
 """What ``--ipsec on`` means."""
 
 _MEANINGS = {"on": (DEFAULT_PROPOSAL,), "both": (PROTECTION_OFF, DEFAULT_PROPOSAL)}
-
-_RANGES: dict[str, tuple[float, float, str]] = {
-    "rate_bit_s": (1_000, 10**12, "bit/s"),
-    "delay_us": (0, 60_000_000, "us"),
-    "jitter_us": (0, 60_000_000, "us"),
-    "loss_percent": (0, 100, "%"),
-    "mtu_bytes": (576, 65535, "bytes"),
-    "frame_overhead_bytes": (0, 2000, "bytes"),
-    # RFC 9293, section 3.7.1: a segment of the default size fits; RFC 7323, section 2.3: the largest.
-    "tcp_window_bytes": (536, 2**30, "bytes"),
-    "queue_packets": (1, 10**6, "packets"),
-    "packet_us": (0, 60_000_000, "us"),
-    "cpu_percent": (1, 100, "%"),
-}
-"""Of links, of their hops, and of what decides there."""
 
 
 def data_folder() -> Path:
@@ -200,6 +187,8 @@ def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
     # Profiles are those of emulated links: real interfaces are named on the command line.
     profile = file.load_named(LinkProfile, interface=None, portal=None, base="")
     check_link(profile, file.refuse)
+    if (unknown := unknown_hops(profile)) is not None:
+        raise file.refuse("hops", unknown.message, unknown.hint or "")
     profile = modify(profile, spec, modifiers, lambda name: load_link(name, folders))
 
     def refuse(key: str, message: str, hint: str) -> UsageError:
@@ -207,6 +196,13 @@ def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
 
     check_link(profile, refuse)
     return profile
+
+
+def unknown_hops(profile: LinkProfile) -> UsageError | None:
+    """The error for hops of a kind that is not here, which no run can bring up."""
+    if profile.hops is None or profile.hops.kind in HOPS:
+        return None
+    return unknown_name("kind of hops", profile.hops.kind, HOPS)
 
 
 def load_proposal(name: str, folders: Sequence[Path] | None = None) -> Proposal:
@@ -263,13 +259,9 @@ def names_in(folders: Sequence[Path]) -> set[str]:
     return {file.stem for folder in folders for file in folder.glob("*.toml")}
 
 
-Refuse = Callable[[str, str, str], UsageError]
-"""Returns an error for a key, with a message and a hint; it also names the file."""
-
-
 def check_link(profile: LinkProfile, refuse: Refuse) -> None:
     """Raise ``refuse``'s error for the first figure that no link can have."""
-    _check_ranges(profile, refuse)
+    check_ranges(profile, refuse)
     if profile.emulated is (profile.interface is not None):
         raise refuse(
             "emulated",
@@ -292,28 +284,10 @@ def check_link(profile: LinkProfile, refuse: Refuse) -> None:
         _check_hops(profile, profile.hops, refuse)
 
 
-def _check_ranges(table: msgspec.Struct, refuse: Refuse, within: str = "") -> None:
-    for key, (low, high, unit) in _RANGES.items():
-        value = getattr(table, key, None)
-        # Written so that NaN, which compares false with everything, is also refused.
-        if value is not None and not low <= value <= high:
-            message = f"expected {f'{key} of ' if within else ''}{low} to {high} {unit}, found "
-            raise refuse(
-                within or key, f"{message}{shown(str(value))}", "check the unit: it is in the key's name"
-            )
-
-
-MOST_HOPS = 16
-_COUNTS = {
-    HopKind.SWITCH: (0, MOST_HOPS),
-    HopKind.ROUTER: (1, MOST_HOPS),
-    HopKind.PPPOE: (2, 2),
-    HopKind.OPENFLOW: (1, 1),
-}
-
-
 def _check_hops(profile: LinkProfile, hops: Hops, refuse: Refuse) -> None:
-    low, high = _COUNTS[hops.kind]
+    # Of a kind that is not here nothing else is known, and results have it.
+    kind = HOPS.get(hops.kind)
+    low, high = (kind.least, kind.most) if kind is not None else (0, hops.most)
     if not low <= hops.least <= hops.count <= hops.most <= high:
         raise refuse(
             "hops",
@@ -321,15 +295,10 @@ def _check_hops(profile: LinkProfile, hops: Hops, refuse: Refuse) -> None:
             f"{shown(str(hops.least))}, {shown(str(hops.count))} and {shown(str(hops.most))}",
             "compare it with a shipped file, such as profiles/links/switched.toml",
         )
-    _check_ranges(hops, refuse, "hops")
-    if (hops.openflow is not None) is not (hops.kind is HopKind.OPENFLOW):
-        raise refuse("hops", "only the kind openflow has a table openflow", "see openflow.toml")
-    if hops.openflow is not None:
-        check_name("link", hops.openflow.controller)
-        _check_ranges(hops.openflow, refuse, "hops")
-    if hops.auth is not None and hops.kind is not HopKind.PPPOE:
-        raise refuse("hops", "only the kind pppoe has auth", "leave it out")
-    if profile.tcp_window_bytes is not None and hops.kind in (HopKind.ROUTER, HopKind.PPPOE):
+    check_ranges(hops, refuse, "hops")
+    for words in of_hops.ALL:
+        words.check(hops, refuse)
+    if profile.tcp_window_bytes is not None and hops.is_routed:
         raise refuse(
             "tcp_window_bytes", "a window can be limited only if the ends are in one network", "leave one out"
         )

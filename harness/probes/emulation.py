@@ -20,7 +20,7 @@ from harness.analysis import stats, theory
 from harness.analysis.theory import Wire
 from harness.hosts import Host, NamespaceHost
 from harness.hosts.namespaces import NotEntered, within
-from harness.model import HopKind, LinkProfile
+from harness.model import LinkProfile
 from harness.network.links import LinkPath
 
 REQUEST_BYTES = 48
@@ -67,8 +67,7 @@ def is_known(path: LinkPath) -> bool:
         and profile.interface is None
         and isinstance(path.initiator, NamespaceHost)
         and isinstance(path.target, NamespaceHost)
-        # How long a controller thinks is in no profile.
-        and (profile.hops is None or profile.hops.kind is not HopKind.OPENFLOW)
+        and (profile.hops is None or profile.hops.is_timed)
         # A narrower window would stop the answer in its middle.
         and (profile.tcp_window_bytes is None or profile.tcp_window_bytes >= 2 * ANSWER_BYTES)
         and profile_ns(profile) <= LONGEST_NS

@@ -24,10 +24,9 @@ from harness.hosts.footprint import module_name
 from harness.hosts.journal import Journal
 from harness.hosts.runner import last_lines
 from harness.hosts.state import lasting_folder
-from harness.model import ENDS, TRANSPORTS, HopKind, LabKernel, Plan, unread
+from harness.model import ENDS, TRANSPORTS, LabKernel, Plan, unread
 from harness.model.errors import CommandFailed, HarnessError, HostLost, Interrupted, RequirementError
-from harness.network import interfaces
-from harness.network.paths import pppoe
+from harness.network import interfaces, paths
 from harness.observe import hops
 from harness.results import planned, sections
 from harness.results.events import Emit, Ended, Failed, Phase, writer
@@ -194,9 +193,7 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
         todo = sections.schedule(plan, folder.load_records())
         probed = {record.key for record in folder.load_probes() if disturbance.is_final(record, plan)}
     if not plan.capabilities.has_machines:
-        speaks_pppoe = any(link.hops and link.hops.kind is HopKind.PPPOE for link in plan.links.values())
-        more = [str(pppoe.CONFIGURATION)] if speaks_pppoe else []
-        mount_private(*more, virtual_time=plan.setting.is_virtual)
+        mount_private(*paths.private_folders(plan.links.values()), virtual_time=plan.setting.is_virtual)
     emit(Phase("reaching the hosts"))
     heart = beating(folder.path) if plan.setting.is_virtual else contextlib.nullcontext()
     with heart, hosts(plan, folder, emit) as taking_part:

@@ -39,7 +39,7 @@ def of(plan: Plan) -> dict[str, list[str]]:
         (bool(shaped), kinds.loaded_first(plan)),
         (bool(shaped) and plan.speaks_ipv6, links.IPV6_MODULES),
         (has_radio, links.SHAPING_MODULES),
-        *((True, paths.MODULES[link.hops.kind]) for link in shaped if link.hops),
+        *((True, paths.modules(link)) for link in shaped),
     )
     names = list(dict.fromkeys(name for is_needed, these in of_links if is_needed for name in these))
     # Each kernel of the lab's several has the ramdisk.

@@ -23,6 +23,7 @@ from harness.model.lines import wrapped
 from harness.model.units import check_name, format_duration, format_size
 from harness.parse.files import Room
 from harness.parse.jobfile import described
+from harness.parse.profiles import unknown_hops
 from harness.planning import duration
 from harness.planning.request import THE_RUN, PathRequest
 from harness.results import planned, sections
@@ -98,6 +99,8 @@ def resumed(name: str, request: PathRequest, *, probing: bool) -> tuple[RunFolde
             hint=f"finish it with harness {'run' if probing else 'probe'} --resume",
         )
     sections.require(made)
+    for unknown in filter(None, map(unknown_hops, made.links.values())):
+        raise unknown
     planned.require_typed(made, name, options.touching_real_hardware(request))
     return folder, made
 

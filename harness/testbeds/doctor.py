@@ -18,13 +18,14 @@ from harness.hosts.footprint import module_name
 from harness.hosts.journal import Journal
 from harness.hosts.packages import Package
 from harness.hosts.state import lasting_folder
-from harness.model import TRANSPORTS, HopKind, LabKernel, Plan, temporary
+from harness.model import TRANSPORTS, LabKernel, Plan, temporary
 from harness.model.errors import HarnessError, RequirementError
 from harness.model.escape import printable
+from harness.model.kinds import HOPS
 from harness.model.protections import PROTECTIONS
 from harness.model.units import format_size
 from harness.network import links
-from harness.network.paths import switches
+from harness.network.paths.switches import kind as switches
 from harness.observe import counters, hops
 from harness.parse.profiles import data_folder
 from harness.protection import kinds
@@ -246,11 +247,13 @@ def _ciphers_findings(facts: MachineFacts) -> Iterator[Finding]:
 
 
 def _paths_finding() -> Finding:
-    missing = further_packages.missing(further_packages.PATHS)
-    absent = [each for each in missing if each.purpose.partition(":")[0] in {*HopKind}]
+    listed = further_packages.listed(further_packages.PATHS)
+    of_kinds = [(kind, each) for each in listed if (kind := each.purpose.partition(":")[0]) in HOPS]
+    absent = [each for _, each in of_kinds if not each.installed]
     if absent:
         names = ", ".join(map(str, absent))
-        text = f"links with PPPoE or OpenFlow will be skipped; packages are missing: {names}"
+        titles = " or ".join(dict.fromkeys(HOPS[kind].title for kind, _ in of_kinds))
+        text = f"links with {titles} will be skipped; packages are missing: {names}"
         mend = further_packages.install_command(absent)
         return Finding("both", NOTE, text, mend)
     return Finding("both", OK, "the packages of all links with hops are installed")

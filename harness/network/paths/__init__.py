@@ -1,39 +1,46 @@
 """Links with hops: switches and routers between the ends, each a network namespace of its own.
 
 Between two hops there is a veth pair, shaped like that of any link. Its rate makes each hop store a frame
-before it forwards it, and the profile says what else a hop takes. The forwarding is real: the kernel's bridge
-and router, pppd with pppoe-server, Open vSwitch with a controller.
+before it forwards it, and the profile says what else a hop takes. The forwarding is real, and each kind of
+hops is a folder that offers a ``PathKind``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 
 from harness.hosts import packages
-from harness.model import IPV6, HopKind, PppAuth
+from harness.model import IPV6, LinkProfile, kinds
 from harness.model.errors import RequirementError
+from harness.model.offered import offered
+from harness.model.units import unknown_name
 from harness.network.links import LinkPath, LinkPlace
-from harness.network.paths import chain, openflow, pppoe, routers, switches
+from harness.network.paths import chain
+from harness.network.paths.kind import Folders, PathKind
 
-MODULES: dict[HopKind, tuple[str, ...]] = {
-    HopKind.SWITCH: switches.MODULES,
-    HopKind.ROUTER: (),
-    HopKind.PPPOE: pppoe.MODULES,
-    HopKind.OPENFLOW: openflow.MODULES,
-}
-"""Besides those of the links that a path is made of."""
+__all__ = ["Folders", "bring_up", "modules", "private_folders"]
+
+_BY_NAME: dict[str, PathKind] = {each.name: each for each in offered(__name__, within="kind")}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Folders:
-    """``private``: for sockets and secrets, vanishes with the testbed; ``logs``: for the programs' output."""
+def _named(name: str) -> PathKind:
+    """UsageError for one that is not here: results may be of another version."""
+    if name not in _BY_NAME:
+        raise unknown_name("kind of hops", name, kinds.HOPS)
+    return _BY_NAME[name]
 
-    private: Path
-    logs: Path
+
+def modules(link: LinkProfile) -> tuple[str, ...]:
+    """The kernel modules of a link's hops, besides those of the links that a path is made of."""
+    return _named(link.hops.kind).modules if link.hops is not None else ()
+
+
+def private_folders(links: Iterable[LinkProfile]) -> tuple[str, ...]:
+    """What a run over these links hides on a machine: what it writes there is its own."""
+    folders = (folder for link in links if link.hops for folder in _named(link.hops.kind).private_folders)
+    return tuple(dict.fromkeys(folders))
 
 
 @contextlib.contextmanager
@@ -46,35 +53,15 @@ def bring_up(place: LinkPlace, folders: Folders) -> Iterator[LinkPath]:
     profile = place.profile
     if profile.hops is None:
         raise AssertionError(f"{profile.name} has no hops")
-    kind, count = profile.hops.kind, profile.hops.count
-    if kind is HopKind.PPPOE and profile.ip == IPV6:
+    kind, declared = _named(profile.hops.kind), kinds.HOPS[profile.hops.kind]
+    if profile.ip == IPV6 and not declared.speaks_ipv6:
         raise RequirementError(
-            f"expected IPv4 over {profile.name}, whose PPP session carries only IPv4 here, found --ip 6",
+            f"expected IPv4 over {profile.name}, whose {kind.carries} carries only IPv4 here, found --ip 6",
             hint="leave this link out with --ip 6, or take another one",
         )
-    packages.require(kind)
+    packages.require(kind.name)
     with contextlib.ExitStack() as stack:
-        is_routed = kind in (HopKind.ROUTER, HopKind.PPPOE)
-        path = stack.enter_context(chain.build(place, _names(kind, count), is_routed=is_routed))
-        if kind is HopKind.SWITCH:
-            switches.start(path.hops, profile.mtu_bytes)
-        elif kind is HopKind.ROUTER:
-            routers.start(path)
-        elif kind is HopKind.PPPOE:
-            auth = profile.hops.auth or PppAuth.CHAP
-            session = pppoe.session(path, auth, private=folders.private, logs=folders.logs)
-            path = dataclasses.replace(path, agreed=stack.enter_context(session))
-        elif profile.hops.openflow is not None:
-            settings = profile.hops.openflow
-            logs, private = folders.logs, folders.private
-            stack.enter_context(openflow.switch(place, path, settings, private=private, logs=logs))
-        yield path
-
-
-def _names(kind: HopKind, count: int) -> list[str]:
-    """The names of the hops for people, starting at the initiator's side."""
-    if kind is HopKind.PPPOE:
-        return ["pppoe-client", "access-concentrator"]
-    if kind is HopKind.OPENFLOW:
-        return ["switch"]
-    return [f"{kind}{number}" for number in range(1, count + 1)]
+        names = declared.names(profile.hops.count)
+        path = stack.enter_context(chain.build(place, names, is_routed=declared.is_routed))
+        agreed = stack.enter_context(kind.passing_on(place, path, folders))
+        yield dataclasses.replace(path, agreed=agreed)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import msgspec
 
 from harness.hosts import Host
-from harness.model import ENDS, End, HopKind
+from harness.model import ENDS, End
 from harness.model.errors import CommandFailed, RequirementError
 from harness.model.probing import Cipher
 from harness.model.protections import PROTECTIONS
@@ -136,7 +136,7 @@ class MacsecDriver(Overlay):
         return MacsecFrames(macs=_macs(underlay.below))
 
     def words(self, path: LinkPath) -> tuple[str, ...]:
-        if path.profile.hops is not None and path.profile.hops.kind in (HopKind.ROUTER, HopKind.PPPOE):
+        if path.profile.hops is not None and path.profile.hops.is_routed:
             raise RequirementError(
                 f"MACsec needs one Ethernet from end to end, and {path.profile.name} has routers between",
                 hint="leave this link out with --protect macsec, or use a switched one",

@@ -10,7 +10,11 @@ from tests.lab.inside.kernel import RESULTS, harness, make_the_user_s_own, measu
 
 SHORT = ("--repeats=1", "--runtime=0.3s", "--size=32M", f"--results={RESULTS}")
 RUN = ("run", "--testbed=host", "--link=wired", "--ipsec=both", *SHORT)
-PATHS = ("--link=pppoe", "--link=switched:1", "--link=openflow:flows:cpu=90", "--ipsec=off", *SHORT)
+PATHS = (
+    "--link=switched:1",
+    "--link=pppoe",
+    "--link=openflow:flows:cpu=90",
+)
 
 
 def taken_by_others() -> list[float]:
@@ -41,8 +45,9 @@ def main() -> None:
         assert len(found) == 2 and {record["setting"]["testbed"] for record in found.values()} == {"host"}
         assert found["wired+aes128gcm16.seq-read-256k.r1"]["proof"]["cleartext_segments"] == 0
         with_a_busy_loop()
-        said = ("3 measurements (3 ok)",)
-        harness("run", "--testbed=host", *PATHS, "--workload=seq-read-256k", says=said)
+        said = (f"{len(PATHS)} measurements ({len(PATHS)} ok)",)
+        words = (*PATHS, "--ipsec=off", *SHORT, "--workload=seq-read-256k")
+        harness("run", "--testbed=host", *words, says=said)
 
 
 if __name__ == "__main__":

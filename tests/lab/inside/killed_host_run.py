@@ -44,7 +44,10 @@ def taking_down(folder: Path) -> bool:
 
 MOMENTS = {moment.__name__: moment for moment in (filling, negotiating, logging_in, measuring, taking_down)}
 LEFT = ("IscsiSession", "IscsiTarget", "Backstore", "IpsecFailClosed")
-LINKS = {logging_in: "pppoe", measuring: "openflow:controller"}
+LINKS = {
+    logging_in: "pppoe",
+    measuring: "openflow:controller",
+}
 """Paths with daemons of their own, at moments when these run."""
 
 

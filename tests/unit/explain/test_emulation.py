@@ -18,7 +18,7 @@ from harness.explain import Explained, Limit, explain, lab_limited, sentence, wa
 from harness.explain.evidence import collect
 from harness.explain.verdict import judge
 from harness.hosts import NamespaceHost
-from harness.model import Clock, HopKind, Hops, Job, LinkProfile, OpenFlow, Record
+from harness.model import Clock, Hops, Job, LinkProfile, Record
 from harness.model.telemetry import ProcessorUse, Telemetry
 from harness.network.links import LinkPath
 from harness.parse.profiles import load_link
@@ -42,8 +42,7 @@ def link_path(profile: LinkProfile = BARE, target: Any = None) -> LinkPath:
     return LinkPath(profile=profile, index=0, **here)
 
 
-CONTROLLER = OpenFlow(controller="wired")
-CONTROLLED = Hops(kind=HopKind.OPENFLOW, count=1, least=1, most=1, openflow=CONTROLLER)
+OF_A_KIND_THAT_IS_NOT_HERE = Hops(kind="gone", count=1, least=1, most=1)
 
 
 def test_the_profile_and_the_bare_exchange_are_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +72,7 @@ def test_a_bare_link_emulates_next_to_nothing_and_one_that_does_not_answer_is_un
     # Where the profile does not tell: another kernel, a real link, a narrow window, one far away, and so on.
     assert emulation.round_trip_ns(link_path(target=object())) is None
     changes: list[dict[str, Any]] = [{"emulated": False}, {"interface": "eth0"}, {"tcp_window_bytes": 4096}]
-    for change in (*changes, {"delay_us": 20_000}, {"hops": CONTROLLED}):
+    for change in (*changes, {"delay_us": 20_000}, {"hops": OF_A_KIND_THAT_IS_NOT_HERE}):
         assert emulation.round_trip_ns(link_path(replace(BARE, **change))) is None, change
 
 

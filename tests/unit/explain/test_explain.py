@@ -95,7 +95,7 @@ def test_each_r2t_costs_a_round_trip_of_iscsis_and_commands_side_by_side_one() -
 def test_a_shared_medium_carries_the_acks_and_hops_store_each_burst_once_more() -> None:
     shared, full = asked(replace(WIFI, duplex=model.Duplex.HALF)), asked(WIFI)
     assert shared.link_ns > full.link_ns and shared.busy_ns > full.busy_ns
-    hops = model.Hops(kind=model.HopKind.SWITCH, count=3, least=0, most=16, delay_us=10.0)
+    hops = model.Hops(kind="switch", count=3, least=0, most=16, delay_us=10.0)
     through, straight = asked(replace(WIRED, hops=hops)), asked(WIRED)
     assert through.round_trip_ns - straight.round_trip_ns == pytest.approx(2 * 3 * 10 * US)
     # The longest frame of the answer, 12.3 us, and the command's, 1.1 us, at each.

@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.hosts.footprint import Leftover, search
 from harness.model import LabKernel
 from harness.network import links
-from harness.network.paths import openflow, pppoe
+from harness.network.paths.switches import kind as switches
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
 from harness.protection import ipsec
@@ -44,10 +44,10 @@ def test_it_is_looked_for_only_where_there_is_something(tmp_path: Path) -> None:
 
 
 def test_a_plan_takes_the_modules_of_what_it_brings_up() -> None:
-    links_asked = ("wired", "pppoe", "openflow")
+    links_asked = ("wired", "switched:2", "routed")
     made = make_plan(RunRequest(links=links_asked, ipsec=("both",), transports=("iscsi", "nvme-tcp")))
     assert made.setting.lab_kernel is LabKernel.DEBIAN
-    both = {*links.MODULES, *ipsec.MODULES, *pppoe.MODULES, *openflow.MODULES}
+    both = {*links.MODULES, *ipsec.MODULES, *switches.MODULES}
     assert [set(wanted) for wanted in modules.of(made).values()] == [both, both], "each has a ramdisk"
     of_lio = ("target_core_mod", "iscsi_target_mod", "target_core_iblock")
     assert modules.of_transports(made) == {

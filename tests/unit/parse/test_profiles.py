@@ -9,7 +9,7 @@ import pytest
 from harness.model import Duplex
 from harness.model.units import check_name
 from harness.parse.profiles import data_folder, expand_ipsec, load_link, load_proposal, search_folders
-from tests.unit.parsing import has, known, listed, refused
+from tests.unit.parsing import has, listed, refused
 
 LINKS = sorted(file.stem for file in (data_folder() / "profiles" / "links").glob("*.toml"))
 PROPOSALS = sorted(file.stem for file in (data_folder() / "ipsec").glob("*.toml"))
@@ -91,9 +91,6 @@ def test_links_with_hops_say_what_they_are() -> None:
         ("switched:0", "switched-0", "Gigabit Ethernet, 0 switches", 0),
         ("switched:jumbo:1", "switched-1-mtu9000", "Gigabit Ethernet, 1 switch, MTU 9000", 1),
         ("routed:16", "routed-16", "Routed Gigabit Ethernet, 16 routers", 16),
-        ("pppoe:unshaped", "pppoe-unshaped", "PPPoE over Gigabit Ethernet, unshaped", 2),
-        ("openflow:flows", "openflow-flows", "Open vSwitch, flows", 1),
-        ("openflow:cpu=25", "openflow-controller-cpu25", "Open vSwitch, controller, 25% CPU", 1),
     ):
         profile = load_link(spec)
         has(profile, name=check_name("link", name), title=title)
@@ -102,9 +99,6 @@ def test_links_with_hops_say_what_they_are() -> None:
     assert load_link("switched:4").path_delay_us == pytest.approx(4 * 7)
     has(load_link("switched:4:unshaped"), path_delay_us=0, rate_bit_s=None)
     assert load_link("switched:4:rtt=1ms").path_delay_us == pytest.approx(500)
-    profile = load_link("openflow:controller=fast-ethernet")
-    has(profile, name="openflow-controller-fast-ethernet", rate_bit_s=10**8)
-    has(known(profile.hops).openflow, rate_bit_s=10**8, flows=False)
 
 
 def test_specs_refused(elsewhere: Path) -> None:
@@ -113,11 +107,7 @@ def test_specs_refused(elsewhere: Path) -> None:
         ("switched:17 | switched:-1", "a number of switches (0 to 16)"),
         ("switched:1:2", "at most once"),
         ("routed:0", "a number of routers (1 to 16)"),
-        ("pppoe:2 | wired:2", "found '2'"),
-        ("openflow:flows:controller", "'controller', 'controller=LINK' or 'flows'"),
-        ("openflow:cpu=0 | openflow:cpu=101", "'cpu=N' (1 to 100 percent)"),
-        ("openflow:controller=nothing", "there is no link 'nothing'"),
-        ("openflow:controller=local", "the disk without a network"),
+        ("wired:2", "found '2'"),
         ("switched:flows", "found 'flows'"),
         ("switched:4:rtt=20us | wired:rtt=1000m", "delay_us: expected 0 to"),
         ("wired: | wired:fast | wired:mtu | wired:mtu= | wired:jumbo:mtu=1500", "at most once"),
@@ -141,16 +131,12 @@ def test_specs_refused(elsewhere: Path) -> None:
     ):
         for spec in listed(specs):
             assert said in str(refused(load_link, spec)), specs
-    openflow = 'kind = "openflow"\ncount = 1\nleast = 1\nmost = 1'
     for table, said in (
         ('kind = "switch"\ncount = 17\nleast = 0\nmost = 17', "most <= 16"),
-        ('kind = "pppoe"\ncount = 1\nleast = 1\nmost = 1', "2 <= least"),
+        ('kind = "router"\ncount = 0\nleast = 0\nmost = 1', "1 <= least"),
         ('kind = "router"\ncount = 1\nleast = 2\nmost = 3', "least <= count"),
-        (openflow, "a table openflow"),
         ('kind = "switch"\ncount = 1\nleast = 0\nmost = 4\ndelay_us = -1', "delay_us of 0 to"),
         ('kind = "hub"\ncount = 1\nleast = 0\nmost = 4', "hub"),
-        (f'{openflow}\n[hops.openflow]\ncontroller = "wired"\npacket_us = -1', "packet_us of 0 to"),
-        (f'{openflow}\n[hops.openflow]\ncontroller = "wired"\ncpu_percent = 101', "cpu_percent of 1 to"),
     ):
         assert said in refusal(elsewhere, f"{GOOD}\n[hops]\n{table}\n"), table
 
@@ -256,14 +242,3 @@ def test_what_could_leave_its_place_in_the_configuration_is_refused(elsewhere: P
             lines = {**good, "kernel_algorithms": '["hmac(sha256)"]', key: value}
             written(elsewhere / "mine.toml", "".join(f"{name} = {each}\n" for name, each in lines.items()))
             assert key in str(refused(load_proposal, "mine", folders=[elsewhere]))
-
-
-def test_a_share_of_a_switchs_processor_needs_a_cost(elsewhere: Path) -> None:
-    text = (data_folder() / "profiles/links/openflow.toml").read_text(encoding="utf-8")
-    file = elsewhere / "profiles/links/mine.toml"
-    for instead, spec, said in (
-        ("cpu_percent = 50", "", "expected packet_us with"),
-        ("", ":cpu=50", "'cpu=50'"),
-    ):
-        written(file, text.replace("packet_us = 55", instead))
-        assert said in str(refused(load_link, f"mine{spec}"))

@@ -1,5 +1,5 @@
-"""Results of a transport, a protection or a question that this harness does not have: shown, and not judged
-by what only that could tell. A plan that needs one is refused."""
+"""Results of a transport, a protection, hops or a question that this harness does not have: shown, and not
+judged by what only that could tell. A plan that needs one is refused."""
 
 from __future__ import annotations
 
@@ -69,3 +69,18 @@ def test_cells_of_a_question_are_shown_as_any_other(tmp_path: Path) -> None:
     assert "5.0" in harness("table", str(folder), cwd=tmp_path).stdout
     done = harness("run", "--resume", str(folder), cwd=tmp_path)
     assert done.returncode == 2 and "a question that this harness has, found 'gone'" in done.stderr
+
+
+def test_links_with_hops_of_a_kind_are_shown_and_their_plan_is_refused(tmp_path: Path) -> None:
+    run = shutil.copytree(STORED.with_name("hops-virtual"), tmp_path / "run")
+    plan = run / "plan.json"
+    text = plan.read_text(encoding="utf-8")
+    assert '"kind":"switch"' in text
+    plan.write_text(text.replace('"kind":"switch"', '"kind":"gone"'), encoding="utf-8")
+    for words in (("table",), ("explain",), ("export", "--format", "jsonl")):
+        done = harness(*words, str(run), cwd=tmp_path)
+        assert done.returncode == 0 and "switched-4" in done.stdout, done.stderr
+    done = harness("report", str(run), "-o", "page.html", cwd=tmp_path)
+    assert done.returncode == 0 and "switched-4" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    done = harness("run", "--resume", str(run), cwd=tmp_path)
+    assert done.returncode == 2 and "there is no kind of hops 'gone'" in done.stderr

@@ -22,6 +22,7 @@ from harness.model.errors import CommandFailed, HarnessError
 from harness.network import links
 from harness.network.links import LinkPath, LinkPlace, NetworkNamespace, VethPair
 from harness.network.paths.chain import FAR, NEAR, address
+from harness.network.paths.kind import Folders, PathKind
 
 MODULES = ("openvswitch",)
 SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
@@ -53,13 +54,15 @@ INSTALLING = ("--hub", "--wildcards", "--max-idle=permanent")
 
 
 @contextlib.contextmanager
-def switch(
-    place: LinkPlace, path: LinkPath, settings: OpenFlow, *, private: Path, logs: Path
-) -> Iterator[None]:
+def switch(place: LinkPlace, path: LinkPath, folders: Folders) -> Iterator[Mapping[str, str]]:
     """Make the one hop of a path forward as its controller says, while the context lasts.
 
     CommandFailed with the end of the switch's log if it does not reach its controller in time.
     """
+    settings = path.profile.hops.openflow if path.profile.hops is not None else None
+    if settings is None:
+        raise AssertionError(f"{path.profile.name} has no controller")
+    private, logs = folders.private, folders.logs
     (hop,) = path.hops
     own = address(path.index, CONTROL_SEGMENT, 2)
     env = dict.fromkeys(("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"), str(private))
@@ -98,7 +101,7 @@ def switch(
             with contextlib.suppress(HarnessError):
                 path.initiator.run(["ping", "-q", "-c", "1", "-W", "5", path.target_address], check=False)
         stack.callback(_keep_flows, hop, private, logs / "flows.txt")
-        yield
+        yield {}
 
 
 def _set_cost(stack: contextlib.ExitStack, journal: Journal, path: LinkPath, packet_us: float) -> None:
@@ -175,3 +178,6 @@ def _controller(place: LinkPlace, path: LinkPath, settings: OpenFlow) -> Iterato
             if parameters is not None:
                 links.shape(host, CONTROL, parameters)
         yield controller
+
+
+OFFERED = (PathKind(name="openflow", passing_on=switch, modules=MODULES),)

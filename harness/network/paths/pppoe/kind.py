@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from harness.hosts import Host, programs
 from harness.model import PppAuth
 from harness.model.errors import CommandFailed
 from harness.model.escape import printable
-from harness.network.links import LinkPath
-from harness.network.paths import routers
+from harness.network.links import LinkPath, LinkPlace
+from harness.network.paths import routing
 from harness.network.paths.chain import FAR, NEAR, address
-from harness.parse import pppd
+from harness.network.paths.kind import Folders, PathKind
+from harness.network.paths.pppoe import pppd
 
 MODULES = ("pppoe", "iptable_mangle", "xt_TCPMSS")
 PPPD = "/usr/sbin/pppd"
@@ -47,21 +48,23 @@ def mtu_bytes(ethernet_mtu_bytes: int) -> int:
 
 
 @contextlib.contextmanager
-def session(path: LinkPath, auth: PppAuth, *, private: Path, logs: Path) -> Iterator[dict[str, str]]:
+def session(_place: LinkPlace, path: LinkPath, folders: Folders) -> Iterator[Mapping[str, str]]:
     """Make the two hops of a path forward through a PPPoE session while the context lasts.
 
     Yields what they agreed on. CommandFailed with the last log lines of client and concentrator if there is
-    no session in time, or if the client authenticated by something other than ``auth``.
+    no session in time, or if the client authenticated by something other than what the profile says.
     """
+    auth = (path.profile.hops.auth if path.profile.hops is not None else None) or PppAuth.CHAP
+    private, logs = folders.private, folders.logs
     client, concentrator = path.hops
     user, mtu = f"client-{path.index}", mtu_bytes(path.profile.mtu_bytes)
     # pppd keeps its process id in /run under this name, and ppp0 may be somebody else's.
     ours, theirs = f"harness-c{path.index}", f"harness-s{path.index}"
     client.run(["mkdir", "-p", "-m", "700", str(private)])
-    routers.add_address(client, NEAR, address(path.index, 0, 2))
-    routers.add_address(concentrator, FAR, address(path.index, 2, 1))
+    routing.add_address(client, NEAR, address(path.index, 0, 2))
+    routing.add_address(concentrator, FAR, address(path.index, 2, 1))
     for hop in path.hops:
-        routers.forward(hop)
+        routing.forward(hop)
         # Otherwise its lock would stay in /run.
         lock = {"XTABLES_LOCKFILE": str(private / "xtables.lock")}
         hop.run(["iptables-legacy", "-t", "mangle", "-A", "FORWARD", *CLAMP], env=lock)
@@ -104,7 +107,7 @@ def session(path: LinkPath, auth: PppAuth, *, private: Path, logs: Path) -> Iter
                 f"{_last_words(client_log)}; and the concentrator: {_last_words(server_log)}",
                 hint=f"see {client_log.name} and {server_log.name}",
             ) from error
-        routers.connect(path)
+        routing.connect(path)
         yield {"pppoe_authentication": _proved(auth, client_log)}
 
 
@@ -155,3 +158,14 @@ def _is_up(host: Host, iface: str) -> bool:
     """Whether the session's interface has its two addresses."""
     done = host.run(["ip", "-o", "-4", "address", "show", "dev", iface], check=False)
     return " peer " in done.stdout
+
+
+OFFERED = (
+    PathKind(
+        name="pppoe",
+        passing_on=session,
+        modules=MODULES,
+        private_folders=(str(CONFIGURATION),),
+        carries="PPP session",
+    ),
+)

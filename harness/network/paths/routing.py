@@ -1,4 +1,4 @@
-"""Routers: the kernel's forwarding of IP in each hop, with static routes."""
+"""Forwarding of IP by hops that are routers, and the static routes to both ends."""
 
 from __future__ import annotations
 
@@ -6,21 +6,12 @@ from harness.hosts import Host
 from harness.model import IPV4, IPV6, Family, addresses
 from harness.network import links
 from harness.network.links import LinkPath
-from harness.network.paths.chain import FAR, NEAR, address, network
+from harness.network.paths.chain import address, network
 
 FORWARD: dict[Family, str] = {
     IPV4: "echo 1 > /proc/sys/net/ipv4/ip_forward",
     IPV6: "echo 1 > /proc/sys/net/ipv6/conf/all/forwarding",
 }
-
-
-def start(path: LinkPath) -> None:
-    """Give all hops their addresses, make them forward, and give every host the routes to both ends."""
-    for number, hop in enumerate(path.hops):
-        add_address(hop, NEAR, address(path.index, number, 2, path.ip))
-        add_address(hop, FAR, address(path.index, number + 1, 1, path.ip))
-        forward(hop, path.ip)
-    connect(path)
 
 
 def add_address(hop: Host, iface: str, own: str) -> None:

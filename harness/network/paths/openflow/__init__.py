@@ -1,0 +1,1 @@
+"""An OpenFlow switch and its controller."""

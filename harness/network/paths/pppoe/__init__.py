@@ -1,0 +1,1 @@
+"""A PPPoE client and its access concentrator."""

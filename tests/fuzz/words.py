@@ -26,9 +26,9 @@ NEVER = ("--try", "--ask", "--help")
 """One measures, one asks; the last is not of the harness."""
 
 WORDS = """\
-link: local wired wifi wired:jumbo wired:mtu=9000 switched:4 pppoe FILE.toml wan
+link: local wired wifi wired:jumbo wired:mtu=9000 switched:4 routed FILE.toml wan
 ipsec: off on both null-sha256 FILE.toml
-profile: basic modern pppoe FILE.fio
+profile: basic modern switches FILE.fio
 workload: rand-read-4k seq-write-256k
 confidence: 5% 0% 100% 5 1e-9%
 max_time: 30m 0s 1e308h
@@ -47,7 +47,7 @@ metric: MB/s IOPS p99 mean
 format: plain json html csv latex github text
 ratio: none local ipsec
 view: link pppoe openflow pps udp-latency scale counters
-reference: pppoe iscsi-ipsec switches
+reference: packet-rate iscsi-ipsec switches
 to: csv jsonl influx parquet
 fail_if_slower: 5% 0% -1%
 output: page.html picture.svg rows.parquet /dev/zero /dev/full /proc/self/mem RUN .

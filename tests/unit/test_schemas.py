@@ -34,7 +34,7 @@ STORED: dict[str, tuple[str, upgrade.FileKind]] = {
 
 VIEWS = {
     "link": "make-run",
-    "pppoe": "pppoe",
+    "pppoe": "make-run",
     "openflow": "openflow",
     "pps": "packet-rate",
     "udp-latency": "switches",

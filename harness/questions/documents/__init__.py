@@ -13,7 +13,7 @@ OFFERED = (
                 place="command:reproduce_command",
                 heading="Measure",
                 examples="""harness reproduce --run
-harness reproduce --run --quick --article pppoe
+harness reproduce --run --quick --article switches
 harness reproduce results/articles -o articles.html""",
             ),
         ),

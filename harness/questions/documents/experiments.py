@@ -1,8 +1,9 @@
-"""What is measured for each published article, as data: ``profiles/articles.toml``."""
+"""What is measured for each published article, as data: a file of ``profiles/articles/``."""
 
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -15,10 +16,11 @@ Values = dict[str, str | tuple[str, ...]]
 
 
 class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One command for an article, and its options. ``virtual`` are its further ones in virtual time; None: it
-    is not made there, because of ``no_virtual``. ``quick`` and ``quick_virtual`` make a short trial of it."""
+    """One command for an article, by its file's name, and its options. ``virtual`` are its further ones in
+    virtual time; None: it is not made there, because of ``no_virtual``. ``quick`` and ``quick_virtual`` make
+    a short trial of it."""
 
-    article: str
+    article: str = ""
     command: Literal["run", "probe"]
     profile: str
     options: Values = {}
@@ -43,13 +45,22 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    order: int
     experiment: tuple[Experiment, ...]
 
 
 def experiments() -> tuple[Experiment, ...]:
-    """All experiments, by article; UsageError says what is wrong with the file."""
-    file = data_folder() / "profiles" / "articles.toml"
+    """All experiments, by article; UsageError says what is wrong with a file."""
+    files = {file.stem: _read(file) for file in data_folder().glob("profiles/articles/*.toml")}
+    return tuple(
+        msgspec.structs.replace(experiment, article=article)
+        for article, file in sorted(files.items(), key=lambda each: each[1].order)
+        for experiment in file.experiment
+    )
+
+
+def _read(file: Path) -> _File:
     try:
-        return msgspec.toml.decode(file.read_bytes(), type=_File).experiment
+        return msgspec.toml.decode(file.read_bytes(), type=_File)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} is not a readable list of experiments: {error}") from error

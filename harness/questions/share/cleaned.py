@@ -28,12 +28,14 @@ from harness.model import (
     LINK_LOCAL,
     PROTECTION_OFF,
     TRANSPORTS,
+    HopKindName,
     Plan,
     Record,
     TransportName,
     texts,
 )
 from harness.model.errors import UsageError
+from harness.model.kinds import HOPS
 from harness.model.lines import counted
 from harness.model.protections import PROTECTIONS
 from harness.model.telemetry import CPU_SATURATED
@@ -169,7 +171,8 @@ _WARNING = re.compile(
     r"|[0-9]+ of [0-9]+ echo requests were lost|the sum still grew with [0-9]+ at once"
 )
 _ROLE = re.compile(
-    rf"(?:{'|'.join(ENDS)}|hop|switch|router|controller)[0-9]{{0,3}}|pppoe-client|access-concentrator"
+    rf"(?:{'|'.join(ENDS)}|hop|switch|router|controller)[0-9]{{0,3}}"
+    + "".join(f"|{re.escape(name)}" for kind in HOPS.values() for name in kind.hops)
 )
 _RUN = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
 _INTERFACE = re.compile(
@@ -396,6 +399,7 @@ RULES: Mapping[str, Rule] = {
         (_as("costs"), (texts.CpuCostsId,)),
         (lambda _cleaner, text: text if text in LATENCIES else "mean", (texts.Percentile,)),
         (lambda cleaner, text: text if text in TRANSPORTS else _other(cleaner, text), (TransportName,)),
+        (lambda cleaner, text: text if text in HOPS else cleaner.numbered("hops", text), (HopKindName,)),
     )
     for kind in kinds
 }

@@ -24,7 +24,7 @@ sections.COMMANDS["share"] = ("share", "RUN", "--list")
 FIGURES = Path(__file__).parents[3] / "docs" / "figures"
 RUNS = {
     "matrix": RESULTS / RUN,
-    **{name: FIGURES / name for name in ("generic", "hops-virtual", "pppoe", "scale-virtual")},
+    **{name: FIGURES / name for name in ("generic", "hops-virtual", "packet-rate", "scale-virtual")},
 }
 FILE = "mine.zip"
 READING: tuple[tuple[str, ...], ...] = (

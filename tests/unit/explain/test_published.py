@@ -49,7 +49,7 @@ def test_the_command_says_it(tmp_path: Path) -> None:
     assert done.returncode == 0 and json.loads(done.stdout)["noise"]["wifi"] == pytest.approx(4.90 / 3.39)
     as_text = harness("explain", "--reference", "iscsi-ipsec", cwd=tmp_path)
     assert "only a hint" in as_text.stdout
-    unknown, both = ("--reference", "pppoex"), ("x", "--reference", "iscsi-ipsec")
+    unknown, both = ("--reference", "switchesx"), ("x", "--reference", "iscsi-ipsec")
     for words in (unknown, both, ("--format", "html")):
         refused = harness("explain", *words, cwd=tmp_path)
         assert refused.returncode == 2 and "Traceback" not in refused.stderr

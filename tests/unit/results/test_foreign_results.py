@@ -137,7 +137,7 @@ def test_a_plan_nobody_could_ask_for_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_can_be_asked_for_comes_back(tmp_path: Path) -> None:
-    links, real = ("switched:4", "pppoe", "openflow:flows"), ("local", "wired=eth0@192.0.2.1")
+    links, real = ("switched:4", "routed", "wired:unshaped"), ("local", "wired=eth0@192.0.2.1")
     for request in (
         RunRequest(),
         RunRequest(testbed="host", links=links, backing="file:/tmp/a b.img"),

@@ -81,25 +81,20 @@ def test_packets_per_second_are_not_known_with_losses_and_both_kinds_of_socket_h
 
 
 @pytest.mark.parametrize(
-    ("number", "figure", "values"),
+    ("name", "figure", "values"),
     [
-        (0, "udp_lost", [4602]),
-        (1, "tcp_received_mbit_s", [94.1, 80.5, 70.2]),
-        (2, "packets_per_s", [2 * 3052]),
-        (4, "kept_mean_us", [216, 271, 291, 316, 339, 1267]),
+        ("pppoe", "udp_lost", [4602]),
+        ("openflow", "tcp_received_mbit_s", [94.1, 80.5, 70.2]),
+        ("packet-rate", "packets_per_s", [2 * 3052]),
+        ("switches", "kept_mean_us", [216, 271, 291, 316, 339, 1267]),
     ],
 )
 def test_published_figures_stand_in_columns_of_their_view(
-    number: int, figure: str, values: list[float]
+    name: str, figure: str, values: list[float]
 ) -> None:
-    published = references.load_path_reference(
-        ("pppoe", "openflow", "packet-rate", "iscsi-ipsec", "switches")[number]
-    )
+    published = references.load_path_reference(name)
     grid = build(
-        View(
-            references.view_of(("pppoe", "openflow", "packet-rate", "iscsi-ipsec", "switches")[number])
-            or "none"
-        ),
+        View(references.view_of(name) or "none"),
         [tcp(1e6)],
         published,
     )

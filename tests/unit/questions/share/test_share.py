@@ -323,7 +323,7 @@ PRINTED = [
     ("ladder", "explain --summary"),
     ("generic", "explain"),
 ]
-PRINTED += [("sweep-virtual", "table"), ("generic", "export"), ("pppoe", "table --view pppoe")]
+PRINTED += [("sweep-virtual", "table"), ("generic", "export"), ("switches", "table --view udp-latency")]
 
 
 @pytest.mark.parametrize(("name", "words"), PRINTED)
@@ -353,7 +353,7 @@ def test_it_is_compared_and_drawn(tmp_path: Path) -> None:
 
 
 def test_probes_are_in_it_and_several_are_a_folder_of_runs(tmp_path: Path) -> None:
-    assert len(open_probes([archived(FIGURES / "pppoe", tmp_path / "theirs.zip")])) == 6
+    assert len(open_probes([archived(FIGURES / "packet-rate", tmp_path / "theirs.zip")])) == 3
     for name in ("ladder", "generic"):
         archived(FIGURES / name, tmp_path / "runs" / f"{name}.zip")
     assert len({record.run_id for record in open_results([tmp_path / "runs"])}) == 2

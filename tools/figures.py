@@ -68,12 +68,13 @@ _BASELINES = (
     *("--link", "local", "--link", "wired"),
     *("--ipsec", "off", "--ipsec", "null-sha256", "--ipsec", "on"),
 )
-_HOPS = (
-    *("switched:0", "switched:1", "switched:2", "switched:3", "switched:4"),
-    *("openflow:flows", "openflow:controller", "openflow:controller=fast-ethernet"),
-)
 _4K = ("--workload", "rand-read-4k")
 _256K = ("--workload", "seq-read-256k")
+_OVER_HOPS = (
+    *("run", "--virtual-time", "--disk", "ram", "--repeats", "1", "--runtime", "0.1s", "--size", "16M"),
+    *("--ipsec", "off", *_4K),
+)
+_TO_A_CONTROLLER = ("--link", "openflow:controller", "--link", "openflow:controller=fast-ethernet")
 
 RUNS: Mapping[str, tuple[str, ...]] = {
     # What `make run` does on a machine where the custom kernel is not built.
@@ -111,9 +112,10 @@ RUNS: Mapping[str, tuple[str, ...]] = {
         *("--ipsec", "both", *_4K, "--size", "16M", "--runtime", "0.2s", "--repeats", "1"),
     ),
     "hops-virtual": (
-        *("run", "--virtual-time", "--disk", "ram", "--repeats", "1", "--runtime", "0.1s", "--size", "16M"),
-        *("--ipsec", "off", *_4K, *(word for link in _HOPS for word in ("--link", link))),
+        *(*_OVER_HOPS, "--link", "switched:0", "--link", "switched:1", "--link", "switched:2"),
+        *("--link", "switched:3", "--link", "switched:4"),
     ),
+    "openflow-hops": (*_OVER_HOPS, "--link", "openflow:flows", *_TO_A_CONTROLLER),
     "sweep-virtual": (
         *("sweep", "--lab-kernel", "custom", "--virtual-time"),
         *("--over", "depth=1..64", "--over", "block=4K..1M"),

@@ -1,5 +1,5 @@
 """The modifiers after a link's name, separated by colons or commas: ``wired:jumbo``,
-``wired:rate=2.5G,rtt=5ms``, ``switched:3``, ``openflow:flows``."""
+``wired:rate=2.5G,rtt=5ms``, ``switched:3``."""
 
 from __future__ import annotations
 

@@ -58,9 +58,9 @@ def test_both_families_stand_next_to_each_other(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_tunnels_and_hops(tmp_path: Path) -> None:
     words = ["--ip", "6", "--ipsec", "on", "--ipsec-mode", "tunnel", "--auth", "cert"]
-    words += [f"--link={link}" for link in ("wired", "wifi", "routed:2", "switched:1", "openflow:flows")]
+    words += [f"--link={link}" for link in ("wired", "wifi", "routed:2", "switched:1")]
     measured = measure(tmp_path, *words, *WRITES)
-    links = ("wired", "wifi", "routed-2", "switched-1", "openflow-flows")
+    links = ("wired", "wifi", "routed-2", "switched-1")
     assert_proved(measured, *(f"{link}-ip6+aes128gcm16.seq-write-256k.r1" for link in links))
 
 

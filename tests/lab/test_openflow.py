@@ -14,7 +14,7 @@ from harness.parse.profiles import load_link
 from harness.results.store import RunFolder
 from harness.table.views import View
 from harness.table.views import build as build_view
-from tests.lab.cli import Measured, harness, only_run, run_inside, well
+from tests.lab.cli import Measured, harness, measure, only_run, run_inside, well
 from tests.lab.over_paths import (
     assert_measured,
     latency_us,
@@ -22,6 +22,7 @@ from tests.lab.over_paths import (
     measure_over,
     require_packages,
 )
+from tests.lab.test_ipv6 import WRITES, assert_proved
 
 pytestmark = [pytest.mark.lab, pytest.mark.multi_host]
 
@@ -56,6 +57,13 @@ def test_only_without_flows_is_each_packet_the_controllers(over_each: Measured) 
     assert with_flows["FLOOD"] > 50 * with_flows["CONTROLLER"]
     # What matches nothing goes to the controller, by the one flow that there is.
     assert {*without} == {"CONTROLLER"} and without["CONTROLLER"] > 100
+
+
+@pytest.mark.long
+def test_it_carries_ipv6_in_tunnels(tmp_path: Path) -> None:
+    words = ("--ip", "6", "--ipsec", "on", "--ipsec-mode", "tunnel", "--auth", "cert")
+    measured = measure(tmp_path, *words, "--link=openflow:flows", *WRITES)
+    assert_proved(measured, "openflow-flows-ip6+aes128gcm16.seq-write-256k.r1")
 
 
 @pytest.mark.long

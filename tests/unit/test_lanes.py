@@ -195,7 +195,7 @@ LAB, MACHINES, SYSTEMS = (
         ("harness/hosts/README.md", "", EVERY),
         ("packages-test.txt", EVERY, ""),
         ("profiles/links/wired.toml", EVERY, ""),  # the default
-        ("profiles/links/openflow.toml", "openflow probes", "matrix interruption"),
+        ("profiles/links/routed.toml", "paths probes", "matrix interruption"),
         ("ipsec/README.md", "", EVERY),
         ("tools/try-on.sh", MACHINES | SYSTEMS, "matrix"),
         ("Makefile", "bare", "matrix"),

@@ -35,7 +35,7 @@ STORED: dict[str, tuple[str, upgrade.FileKind]] = {
 VIEWS = {
     "link": "make-run",
     "pppoe": "make-run",
-    "openflow": "openflow",
+    "openflow": "make-run",
     "pps": "packet-rate",
     "udp-latency": "switches",
     "scale": "scale-virtual",

@@ -44,7 +44,7 @@ def taking_down(folder: Path) -> bool:
 
 MOMENTS = {moment.__name__: moment for moment in (filling, negotiating, logging_in, measuring, taking_down)}
 LEFT = ("IscsiSession", "IscsiTarget", "Backstore", "IpsecFailClosed")
-LINKS = {
+LINKS: dict[Callable[[Path], bool], str] = {
     logging_in: "pppoe",
     measuring: "openflow:controller",
 }

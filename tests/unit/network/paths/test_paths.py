@@ -8,6 +8,7 @@ import pytest
 
 from harness.hosts.packages import PATHS, listed
 from harness.model.kinds import HOPS
+from harness.network import paths
 from harness.observe import hops
 from tests.unit.fakes import Failure, World
 from tests.unit.network.paths.building import assert_nothing_is_left, lines_of
@@ -47,6 +48,10 @@ def test_routers_know_the_way_to_both_ends(tmp_path: Path) -> None:
     ]
     assert "ip route add 198.18.3.0/24 via 198.18.3.13" in far
     assert "address add 198.18.3.14/30 dev hbeeft3" in far
+
+
+def test_each_kind_that_is_declared_can_be_brought_up() -> None:
+    assert {*paths._BY_NAME} == {*HOPS}
 
 
 def test_every_package_belongs_to_a_kind_of_hops_or_to_how_one_is_asked() -> None:

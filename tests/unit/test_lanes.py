@@ -195,7 +195,8 @@ LAB, MACHINES, SYSTEMS = (
         ("harness/hosts/README.md", "", EVERY),
         ("packages-test.txt", EVERY, ""),
         ("profiles/links/wired.toml", EVERY, ""),  # the default
-        ("profiles/links/routed.toml", "paths probes", "matrix interruption"),
+        ("profiles/links/openflow.toml", "openflow probes", "matrix interruption"),
+        ("profiles/links/routed.toml", "paths", "matrix interruption"),
         ("ipsec/README.md", "", EVERY),
         ("tools/try-on.sh", MACHINES | SYSTEMS, "matrix"),
         ("Makefile", "bare", "matrix"),

@@ -16,7 +16,7 @@ from msgspec import inspect
 from harness.analysis.cpu_costs import CpuCosts
 from harness.hosts.state import Owner
 from harness.hosts.undo import UndoEntry
-from harness.model import DiskProfile, LinkProfile, Plan, Proposal, Record, TransportName, texts
+from harness.model import DiskProfile, HopKindName, LinkProfile, Plan, Proposal, Record, TransportName, texts
 from harness.model.reread import Samples
 from harness.parse.files import TomlFile
 from harness.planning.probe_plan import ProbeProfile
@@ -56,7 +56,7 @@ NOT_FILES = {
     *("cls", "decoder", "kind", "made", "self", "type_", "TransportName"),
 }
 
-KINDS = {get_args(kind)[1].title for kind in (*texts.KINDS, TransportName)}
+KINDS = {get_args(kind)[1].title for kind in (*texts.KINDS, TransportName, HopKindName)}
 
 
 def fields_of(kind: inspect.Type, place: str, seen: set[type]) -> Iterator[tuple[str, str | None]]:

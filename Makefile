@@ -8,7 +8,7 @@ VENV := .venv
 ALL_PACKAGES := .all-packages.txt
 
 SCRIPTS := .ci/run harness/testbeds/lab/boot/init.sh harness/testbeds/programs/facts.sh \
-  harness/network/paths/programs/pppoe_session.sh tests/lab/isolated.sh $(wildcard tools/*.sh)
+  $(wildcard harness/network/paths/*/programs/*.sh) tests/lab/isolated.sh $(wildcard tools/*.sh)
 
 help:
 	@echo 'make run    install what is missing, measure the whole matrix, print the table, what each column costs and why (about 5 minutes)'

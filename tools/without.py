@@ -6,8 +6,9 @@
 
 A part is a folder with a ``belongs.toml``. Besides it and its tests these ``files`` go, and of other files
 ``lines`` with a word (of Markdown: paragraphs and items), ``sections``, ``columns`` of tables; ``words`` are
-put for others. Links to what is gone become plain text, and lines of the site's index that name a removed
-page go. Then pictures and schemas are made anew, and what its ``made`` modules make with --write.
+put for others. Parts that only work with it go ``with`` it. Links to what is gone become plain text, and
+lines of the site's index that name a removed page go. Then pictures and schemas are made anew, and what its
+``made`` modules make with --write.
 """
 
 from __future__ import annotations
@@ -74,10 +75,18 @@ def _each(said: str | list[Any]) -> list[Any]:
     return [said] if isinstance(said, str) else [*said]
 
 
+def together(folder: Path) -> list[Path]:
+    """The parts that go when this one goes: those that need it, and then itself."""
+    return [parts()[name] for name in _belongs(folder).get("with", ())] + [folder]
+
+
 def removed(folder: Path) -> list[Path]:
-    """A part's folder, its tests, and the files that belong to it."""
-    tests = ROOT.joinpath("tests", "unit", *folder.relative_to(ROOT).parts[1:])
-    return [folder, tests, *(ROOT / name for name in _belongs(folder).get("files", ()))]
+    """The folders, the tests, and the files that belong to a part and to those that go with it."""
+    found = []
+    for each in together(folder):
+        tests = ROOT.joinpath("tests", "unit", *each.relative_to(ROOT).parts[1:])
+        found += [each, tests, *(ROOT / name for name in _belongs(each).get("files", ()))]
+    return found
 
 
 def remove(tree: Path, folder: Path) -> list[str]:
@@ -85,12 +94,17 @@ def remove(tree: Path, folder: Path) -> list[str]:
     then make something anew, besides ``MADE``."""
     for path in (tree / each.relative_to(ROOT) for each in removed(folder)):
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    belongs = _belongs(folder)
-    belongs.pop("files", None)
+    return [module for each in together(folder) for module in _without_mentions(tree, _belongs(each))]
+
+
+def _without_mentions(tree: Path, belongs: dict[str, Any]) -> list[str]:
+    """Take what a part says of other files out of those that are there. Returns its ``made``."""
+    for key in ("files", "with"):
+        belongs.pop(key, None)
     made = belongs.pop("made", [])
     gone = {(tree / name, anchor_of(heading)) for name, heading in belongs.get("sections", {}).items()}
     files = {tree / name for mentions in belongs.values() for name in mentions}
-    for file in sorted({*files, tree / "docs/index.rst", *tree.rglob("*.md")}):
+    for file in sorted({*filter(Path.exists, files), tree / "docs/index.rst", *tree.rglob("*.md")}):
         before = text = file.read_text(encoding="utf-8")
         for kind, mentions in belongs.items():
             without: Callable[[str, Any], str]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -20,6 +21,7 @@ SOURCES = ("harness", "tests", "tools", "bench")
 def test_what_belongs_to_a_part_is_there(name: str) -> None:
     belongs = tomllib.loads((PARTS[name] / without.BELONGS).read_text(encoding="utf-8"))
     belongs.pop("made", None)
+    assert {*belongs.pop("with", ())} <= {*PARTS}
     assert [file for file in belongs.pop("files", ()) if not (without.ROOT / file).exists()] == []
     for kind, mentions in belongs.items():
         for file, word in mentions.items():
@@ -50,6 +52,32 @@ def test_nobody_else_imports_a_part(name: str) -> None:
 )
 def test_paragraphs_items_and_rows_go_as_a_whole(before: str, after: str) -> None:
     assert without.without_paragraphs(before, "X") == after
+
+
+def test_what_needs_a_part_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its own tests, files and mentions; a mention in a file that goes, too, is no error."""
+    files = {
+        "harness/x/a/belongs.toml": 'with = ["b"]\nfiles = ["a.py"]\nmade = ["m"]\n'
+        '[lines]\n"page.py" = "A"\n',
+        "harness/y/b/belongs.toml": 'files = ["b.py"]\n[lines]\n"page.py" = "B"\n"a.py" = "B"\n',
+        "tests/unit/x/a/test_a.py": "",
+        "tests/unit/y/b/test_b.py": "",
+        "docs/index.rst": "",
+        "page.py": "A\nB\nC\n",
+        "a.py": "B\n",
+        "b.py": "",
+    }
+    root, tree = tmp_path / "root", tmp_path / "tree"
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    shutil.copytree(root, tree)
+    monkeypatch.setattr(without, "ROOT", root)
+    assert without.touched(["harness/y/b/kind.py"]) == ["a", "b"]
+    assert without.touched(["a.py"]) == ["a"]
+    assert without.remove(tree, without.parts()["a"]) == ["m"]
+    left = {str(file.relative_to(tree)): file.read_text() for file in tree.rglob("*") if file.is_file()}
+    assert left == {"docs/index.rst": "", "page.py": "C\n"}
 
 
 def test_sections_and_columns_go() -> None:

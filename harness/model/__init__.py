@@ -327,7 +327,6 @@ SWANCTL: Final = "swanctl:"
 """As typed, the prefix of a swanctl.conf(5)'s path whose connection protects the path to a portal."""
 
 ISCSI = "iscsi"
-NVME_TCP = "nvme-tcp"
 TRANSPORTS = {name: each.title for name, each in kinds.TRANSPORTS.items()}
 """Each with its title for people."""
 
@@ -834,9 +833,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ``probes``: round trips, processors and interfaces are measured with each cell, and TCP once per column.
     Without ``probes_paths`` no TCP is, nor round trips of emulated links. With ``probing`` the run makes
     these probes, each on every column, and measures no workload. ``notes`` say what of the user's job file
-    was replaced or left out. ``wifi_security`` protects links with simulated radios. ``iscsi`` and ``nvme``
-    are parameters of sessions that were asked for (``parse.parameters``). ``hops`` are the addresses, as in
-    ``machines`` or by SNMP, of what is between the ends and whose counters the run reads.
+    was replaced or left out. ``wifi_security`` protects links with simulated radios. ``parameters`` are
+    those of sessions that were asked for (``parse.parameters``), by transport. ``hops`` are the addresses, as
+    in ``machines`` or by SNMP, of what is between the ends and whose counters the run reads.
     ``simulated_cpu_costs`` are the CPU costs of virtual time, for each column by its label, and for each
     end's kernel and workload: ``both rand-read-4k`` if that is one kernel. ``overrides`` are the files of the
     user's that were taken in place of shipped ones: ``proposal aes128gcm16: ipsec/aes128gcm16.toml``.
@@ -855,8 +854,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     machines: Machines | None = None
     hops: tuple[HopAddress, ...] = ()
     wifi_security: Security = Security.WPA2
-    iscsi: dict[Parameter, ParameterValue] = {}
-    nvme: dict[Parameter, ParameterValue] = {}
+    parameters: dict[TransportName, dict[Parameter, ParameterValue]] = {}
     probes: bool = False
     probes_paths: bool = True
     probing: tuple[Probe, ...] = ()
@@ -892,7 +890,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def parameters_of(self, transport: str) -> dict[str, str]:
         """The parameters on which the ends of every session of a transport must agree."""
-        return {ISCSI: self.iscsi, NVME_TCP: self.nvme}.get(transport, {})
+        return self.parameters.get(transport, {})
 
     @property
     def capabilities(self) -> Capabilities:

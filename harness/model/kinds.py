@@ -5,10 +5,13 @@ Who reads results needs to know that much, and imports nothing of what brings on
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+
+from harness.model.units import parse_size
 
 FILE = "kind.toml"
 
@@ -21,12 +24,51 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     order: int
 
 
+class SessionParameter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A parameter of sessions that a run may ask for. ``typed_as`` is its name for the initiator's program or
+    kernel. ``sysfs`` is the file with the value that both ends agreed on.
+
+    ``least`` and ``most`` bound a number; without them the value is one of ``words``, each with what sysfs
+    says of it. With ``is_initiators`` the target has no such parameter.
+    """
+
+    typed_as: str
+    sysfs: str = ""
+    least: int = 0
+    most: int | None = None
+    words: dict[str, str] | None = None
+    is_initiators: bool = False
+
+    def value(self, text: str) -> str | None:
+        """``text`` as both ends write it, with sizes such as 64K in bytes; None if it is out of range."""
+        if self.words is not None:
+            return next((word for word in self.words if word.casefold() == text.casefold()), None)
+        number = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else parse_size(text)
+        return str(number) if self.least <= number <= (self.most or number) else None
+
+    def in_sysfs(self, value: str) -> str:
+        """What sysfs says of an agreed ``value``."""
+        return value if self.words is None else self.words[value]
+
+    @property
+    def expected(self) -> str:
+        return f"{self.least} to {self.most}" if self.words is None else " or ".join(self.words)
+
+
 class TransportKind(Declared, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``kernel_target``: its target is in the kernel, and no program. ``logical_units``: a target has
-    several; otherwise a portal names it."""
+    """``kernel_target``: its target is in the kernel, and no program. ``page_cache``: it reads a file through
+    that. ``logical_units``: a target has several; otherwise a portal names it.
+
+    ``parameters`` are those of its sessions, by the names that users type, with the option ``--OPTION`` of
+    ``harness run``; "" if it has none. ``hint`` says where they are described.
+    """
 
     kernel_target: bool = True
+    page_cache: bool = True
     logical_units: bool = True
+    option: str = ""
+    hint: str = ""
+    parameters: dict[str, SessionParameter] = {}
 
 
 class HopKind(Declared, frozen=True, kw_only=True, forbid_unknown_fields=True):

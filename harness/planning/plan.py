@@ -22,7 +22,6 @@ from harness.model import (
     ISCSI,
     LAB_INITIATORS,
     LINK_LOCAL,
-    NVME_TCP,
     PRE_EXISTING,
     PROTECTION_OFF,
     SWANCTL,
@@ -50,6 +49,7 @@ from harness.model import (
     stack,
 )
 from harness.model.errors import RequirementError, UsageError
+from harness.model.kinds import TRANSPORTS as TRANSPORT_KINDS
 from harness.model.protections import MADE
 from harness.model.units import (
     check_name,
@@ -170,8 +170,7 @@ def make_plan(request: RunRequest) -> Plan:
         machines=machines,
         hops=request.hops,
         wifi_security=request.wifi_security,
-        iscsi=parameters.parse(ISCSI, request.iscsi),
-        nvme=parameters.parse(NVME_TCP, request.nvme),
+        parameters={name: parameters.parse(name, typed) for name, typed in _parameters_typed(request)},
         # In virtual time processors cost nothing, and a run that must repeat exactly does nothing besides its
         # cells.
         probes=not request.virtual_time if request.probes is None else request.probes,
@@ -411,11 +410,12 @@ def _cached(
     capabilities: Capabilities, there: existing.Existing, backing: Backing, columns: Sequence[Column]
 ) -> Iterator[str]:
     """That LIO reads a target's file through the page cache, while ``local`` opens it with O_DIRECT."""
+    past = (f" or --transport {name}" for name, kind in TRANSPORT_KINDS.items() if not kind.page_cache)
     is_own_file = there.backing is None and backing.kind is BackingKind.FILE and capabilities.has_machines
     if is_own_file and any(column.transport == ISCSI for column in columns):
         yield (
             "over iSCSI, reads of a file come from the target's page cache, local reads its disk; to read "
-            "the disk in both, --backing block:/dev/NAME or --transport nvme-tcp"
+            f"the disk in both, --backing block:/dev/NAME{''.join(past)}"
         )
 
 
@@ -490,13 +490,21 @@ def _transports(request: RunRequest) -> tuple[str, ...]:
         if name not in TRANSPORTS:
             raise unknown_name("transport", name, TRANSPORTS)
     found = tuple(dict.fromkeys(request.transports)) or (DEFAULT_TRANSPORT,)
-    for option, typed, transport in (("--iscsi", request.iscsi, ISCSI), ("--nvme", request.nvme, NVME_TCP)):
-        if typed and transport not in found:
+    for transport, typed in _parameters_typed(request):
+        if transport not in found:
+            option = f"--{TRANSPORT_KINDS[transport].option}"
             raise UsageError(
                 f"{option} {typed[0]} is for {TRANSPORTS[transport]}, found --transport {' '.join(found)}",
                 hint=f"add --transport {transport}, or leave {option} out",
             )
     return found
+
+
+def _parameters_typed(request: RunRequest) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each transport whose sessions shall have some, with what was typed."""
+    for name, kind in TRANSPORT_KINDS.items():
+        if kind.option and (typed := getattr(request, kind.option)):
+            yield name, typed
 
 
 def _protections(request: RunRequest) -> tuple[tuple[str, ...], ...]:

@@ -17,6 +17,7 @@ from harness.model import (
     LinkProfile,
     Plan,
     Security,
+    kinds,
 )
 from harness.model.errors import UsageError
 from harness.model.protections import PROTECTIONS
@@ -70,7 +71,8 @@ def command(plan: Plan) -> str:
     ]
     for transport in plan.transports:
         agreed = [f"{name}={value}" for name, value in plan.parameters_of(transport).items()]
-        options.append((f"--{transport.partition('-')[0]}", agreed, True))
+        if agreed and transport in kinds.TRANSPORTS:
+            options.append((f"--{kinds.TRANSPORTS[transport].option}", agreed, True))
     words = [word for option in planned.outside(plan) for word in option]
     words += [
         word

@@ -16,10 +16,9 @@ from harness.model import (
     HARNESS_SOURCE,
     IPV4,
     IPV6,
-    ISCSI,
     LINK_LOCAL,
     MOST_INITIATORS,
-    NVME_TCP,
+    TRANSPORTS,
     Backing,
     BackingKind,
     LinkProfile,
@@ -30,7 +29,7 @@ from harness.model import (
 from harness.model.errors import UsageError
 from harness.model.escape import printable
 from harness.model.protections import PROTECTIONS
-from harness.model.units import LARGEST, check_name, format_size, shown
+from harness.model.units import LARGEST, check_name, format_size, shown, unknown_name
 from harness.parse import disks, jobfile, parameters, profiles
 from harness.parse.hosts import LOCAL, parse_address, parse_portal
 from harness.results import sections
@@ -114,9 +113,11 @@ def _cells(plan: Plan) -> None:
     _same({*plan.cells} <= {(column, job.name) for column in plan.columns for job in plan.jobs}, True)
 
 
-def _parameters(plan: Plan, transport: str) -> None:
-    asked = plan.parameters_of(transport)
-    _same(parameters.parse(transport, [f"{name}={value}" for name, value in asked.items()]), asked)
+def _parameters(plan: Plan) -> None:
+    for transport, asked in plan.parameters.items():
+        if transport not in TRANSPORTS:
+            raise unknown_name("transport", transport, TRANSPORTS)
+        _same(parameters.parse(transport, [f"{name}={value}" for name, value in asked.items()]), asked)
 
 
 def _column_names(plan: Plan) -> None:
@@ -439,8 +440,7 @@ RULES: tuple[tuple[str, Callable[[Plan], object]], ...] = (
     ("shared_lun", _shared_lun),
     ("sections", _sections),
     ("cells", _cells),
-    ("iscsi", lambda plan: _parameters(plan, ISCSI)),
-    ("nvme", lambda plan: _parameters(plan, NVME_TCP)),
+    ("parameters", _parameters),
 )
 """Each with the field of the plan that it is about, in the order in which they are asked."""
 

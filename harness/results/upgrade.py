@@ -208,12 +208,20 @@ def _pre_existing(column: Json) -> Json:
     return {**column, "protection": protection} if protection else column
 
 
+_PARAMETERS_OF_5 = {"iscsi": "iscsi", "nvme": "nvme-tcp"}
+"""Fields of a plan in version 5, each with its transport."""
+
+
 def _from_5(kind: FileKind, data: Json) -> Json:
     """What a question adds to a plan became a section of its own: a sweep, and a search, which were one; and
-    forecasts that are tried, by which a plan had only the cells that these need."""
+    forecasts that are tried, by which a plan had only the cells that these need. The parameters of sessions
+    came to stand by transport."""
     if kind != "plan":
         return data
-    rest = {key: value for key, value in data.items() if key not in ("sweep", "forecasts")}
+    old = ("sweep", "forecasts", *_PARAMETERS_OF_5)
+    rest = {key: value for key, value in data.items() if key not in old}
+    if found := {transport: data[key] for key, transport in _PARAMETERS_OF_5.items() if data.get(key)}:
+        rest["parameters"] = found
     if asked := data.get("sweep"):
         name, others = ("knee", ("over", "error")) if asked.get("goals") else ("sweep", ("goals",))
         section = {key: value for key, value in asked.items() if key not in others}

@@ -11,7 +11,8 @@ import pytest
 from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, Column, Record, Status
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
-from tests.lab.cli import Measured, is_sampled, measure, moved, run_inside
+from harness.storage import transports
+from tests.lab.cli import Measured, is_sampled, measure, moved
 from tests.lab.square import measure_cells, square
 
 pytestmark = pytest.mark.lab
@@ -40,7 +41,11 @@ def test_every_cell_is_ok_and_nothing_is_left(matrix: Measured) -> None:
 def require_proofs(records: Iterable[Record]) -> None:
     """Each cell over a link has agreed in its transport's words, and its bytes were on the link, protected if
     they should be."""
-    words = {"iscsi": "max_burst_len", "nvme-tcp": "in_capsule_bytes", "nbd": "connections", None: None}
+    words = {
+        "iscsi": "max_burst_len",
+        "nvme-tcp": "in_capsule_bytes",
+        "nbd": "connections",
+    }
     for record in records:
         if record.column.transport is None:
             assert record.session == {}
@@ -94,18 +99,14 @@ def test_debians_kernel_has_a_square_and_skips_what_it_lacks(tmp_path: Path) -> 
         *(f"--transport={name}" for name in TRANSPORTS),
         f"--workload={WORKLOADS[0]}",
     )
-    lacking = [record for record in found.records.values() if record.column.transport == "nvme-tcp"]
+    custom = [each.name for each in transports.ALL if each.needs_custom_kernel]
+    lacking = [record for record in found.records.values() if record.column.transport in custom]
     assert {record.status for record in lacking} == {Status.SKIPPED}, found.done
     assert all("harness kernel build" in (record.reason or "") for record in lacking), lacking
-    ok = [record for record in found.records.values() if record.column.transport != "nvme-tcp"]
+    ok = [record for record in found.records.values() if record.column.transport not in custom]
     assert {(record.status, record.reason) for record in ok} == {(Status.OK, None)}, found.done
-    assert (len(ok), len(lacking)) == (6, 3)
+    assert (len(ok), len(lacking)) == (3 * (len(TRANSPORTS) - len(custom)), 3 * len(custom))
     require_proofs(ok)
-
-
-@pytest.mark.custom_kernel
-def test_an_nvme_tcp_disk_comes_tells_and_goes() -> None:
-    run_inside("inside.nvme_tcp", kernel="custom")
 
 
 @pytest.mark.custom_kernel
@@ -123,8 +124,3 @@ def test_several_initiators_with_kernels_of_their_own_each_get_a_disk(
     )
     records = found.ok(*(f"wired.{transport}{several}.rand-read-4k.r1" for several in ("", ".x2")))
     assert {record.reason for record in records.values()} == {None}
-
-
-@pytest.mark.custom_kernel
-def test_after_a_kill_clean_restores_everything() -> None:
-    run_inside("inside.killed_nvme_run", kernel="custom")

@@ -9,7 +9,7 @@ from typing import ClassVar
 from harness.analysis import theory
 from harness.analysis.theory import Burst
 from harness.analysis.wire import WireProtocol
-from harness.model import ENDS, NVME_TCP, End
+from harness.model import ENDS, End
 from harness.model.units import positive, whole
 
 CAPSULE_BYTES = 8 + 64
@@ -67,7 +67,7 @@ class NvmeDialogue:
 class NvmeWire(WireProtocol):
     """By ``initiator.negotiated()``."""
 
-    name: ClassVar[str] = NVME_TCP
+    name: ClassVar[str] = "nvme-tcp"
     remedy: ClassVar[str] = "a larger param_inline_data_size of nvmet's port"
 
     def most_commands(self, agreed: Mapping[str, str]) -> int:

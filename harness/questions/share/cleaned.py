@@ -32,6 +32,7 @@ from harness.model import (
     Plan,
     Record,
     TransportName,
+    kinds,
     texts,
 )
 from harness.model.errors import UsageError
@@ -39,7 +40,6 @@ from harness.model.kinds import HOPS
 from harness.model.lines import counted
 from harness.model.protections import PROTECTIONS
 from harness.model.telemetry import CPU_SATURATED
-from harness.parse import parameters
 from harness.parse.files import shown_path
 from harness.parse.jobfile import load_jobs
 from harness.parse.profiles import data_folder
@@ -426,7 +426,7 @@ def _options(
 
 def _parameters(_cleaner: Cleaner, found: Mapping[str, str]) -> dict[str, str]:
     """Of a session, with the values that they may have."""
-    known = _words(SESSION) | {name for keys in parameters.KEYS.values() for name in keys}
+    known = _words(SESSION) | {name for each in kinds.TRANSPORTS.values() for name in each.parameters}
     return {name: value for name, value in found.items() if name in known and _SESSION_VALUE.fullmatch(value)}
 
 
@@ -462,7 +462,10 @@ FIELDS: Mapping[str, Callable[[Cleaner, Any], Any]] = {
     ),
     "Job.options": _options,
     "Plan.sections": _sections,
-    **dict.fromkeys(("Plan.iscsi", "Plan.nvme", "Record.session"), _parameters),
+    "Plan.parameters": lambda cleaner, found: {
+        name: _parameters(cleaner, asked) for name, asked in found.items() if name in kinds.TRANSPORTS
+    },
+    "Record.session": _parameters,
     **dict.fromkeys(("Record.agreed", "ProbeRecord.agreed"), _agreed),
 }
 """What becomes of a field as a whole, by its own rule."""

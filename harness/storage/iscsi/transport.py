@@ -17,9 +17,8 @@ from typing import Any
 
 from harness.hosts import Host
 from harness.hosts.footprint import Leftover
-from harness.model import ISCSI, addresses
+from harness.model import ISCSI, addresses, kinds
 from harness.model.errors import RequirementError
-from harness.parse import parameters
 from harness.storage import configfs, requests
 from harness.storage.chap import Secrets
 from harness.storage.configfs import CONFIGFS
@@ -42,7 +41,7 @@ from harness.storage.udev import UdevRule
 PORT = 3260
 """RFC 7143, section 4.2.7.1."""
 
-KEYS = parameters.KEYS[ISCSI]
+KEYS = kinds.TRANSPORTS[ISCSI].parameters
 
 CHAP_USER = "harness"
 CONNECT_S = 180

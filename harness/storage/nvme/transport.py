@@ -24,9 +24,8 @@ from dataclasses import dataclass, field, replace
 
 from harness.hosts import Host
 from harness.hosts.footprint import Leftover
-from harness.model import NVME_TCP, addresses
+from harness.model import addresses, kinds
 from harness.model.errors import CommandFailed, RequirementError
-from harness.parse import parameters
 from harness.storage import configfs, requests
 from harness.storage.configfs import CONFIGFS
 from harness.storage.requests import Made
@@ -49,7 +48,9 @@ DISCOVERY = "nqn.2014-08.org.nvmexpress.discovery"
 PORT = 4420
 """IANA's for NVMe over fabrics."""
 
-KEYS = parameters.KEYS[NVME_TCP]
+NAME = "nvme-tcp"
+
+KEYS = kinds.TRANSPORTS[NAME].parameters
 """What an initiator may ask for (drivers/nvme/host/fabrics.c). All else is up to the
 kernel: a queue for each processor, 128 commands each, no digests, 16 KiB with a command. The target's side is
 ``inline_data_bytes``: up to how many bytes of a write go with its command, and need no R2T (ICDOFF and
@@ -257,7 +258,7 @@ def shared(sides: Sides) -> Iterator[NvmeSides]:
 
 OFFERED = (
     Transport(
-        name=NVME_TCP,
+        name=NAME,
         port=PORT,
         shared=shared,
         leaves=(

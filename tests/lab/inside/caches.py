@@ -17,7 +17,7 @@ import msgspec
 
 from harness.analysis import reread as rule
 from harness.hosts.journal import Journal
-from harness.model import ISCSI, KERNEL_TARGETS, NVME_TCP, TRANSPORTS, BackingKind
+from harness.model import ISCSI, KERNEL_TARGETS, TRANSPORTS, BackingKind, kinds
 from harness.model.reread import Reread
 from harness.network.links import LinkPath
 from harness.parse.disks import load_disk
@@ -53,12 +53,12 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(filter(None, parts))
 
 
+PAST = [name for name, kind in kinds.TRANSPORTS.items() if not kind.page_cache]
 CACHED = (
     Target(served_as=BackingKind.FILE),
     Target(disk="hdd-7200", served_as=BackingKind.FILE),
     Target(disk="nvme", on_top="file", served_as=BackingKind.FILE),
-    Target(transport=NVME_TCP, on_top="loop"),
-    Target(transport=NVME_TCP, disk="hdd-7200", on_top="loop"),
+    *(Target(transport=name, disk=disk, on_top="loop") for name in PAST for disk in ("sata-ssd", "hdd-7200")),
     # A program reads through the page cache.
     *(
         Target(transport=name, disk=disk)
@@ -76,11 +76,14 @@ UNCACHED = (
     Target(disk="nvme"),
     Target(disk="ram"),
     Target(on_top="direct"),
-    Target(transport=NVME_TCP),
-    Target(transport=NVME_TCP, disk="hdd-7200"),
-    Target(transport=NVME_TCP, disk="nvme"),
-    Target(transport=NVME_TCP, disk="ram"),
-    Target(transport=NVME_TCP, disk="hdd-7200", on_top="direct"),
+    *(
+        Target(transport=name, disk=disk, on_top=on_top)
+        for name in PAST
+        for disk, on_top in (
+            *(("sata-ssd", ""), ("hdd-7200", ""), ("nvme", ""), ("ram", "")),
+            ("hdd-7200", "direct"),
+        )
+    ),
 )
 TARGETS = (*(msgspec.structs.replace(each, has_cache=True) for each in CACHED), *UNCACHED)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.model import NVME_TCP
+from harness.storage.nvme.transport import NAME
 from tests.lab.inside.exports import load
 from tests.lab.inside.kernel import make_the_user_s_own
 from tests.lab.inside.killed_host_run import kill_while, measuring, one_more
@@ -15,7 +15,7 @@ LEFT = ("NvmeController", "Subsystem", "IpsecFailClosed", "Ramdisk 33554432")
 
 
 def main() -> None:
-    load(NVME_TCP)
+    load(NAME)
     make_the_user_s_own()
     user_s_own()
     exports = tree()

@@ -16,7 +16,7 @@ from harness.storage.nbd.transport import NbdSides, shared
 from harness.storage.transport import NoAnswer
 from tests.lab.inside.exports import refused
 from tests.lab.inside.kernel import sh
-from tests.lab.inside.nvme_tcp import TAG, comes, crashes, export, is_unwritable, moves, over_a_link
+from tests.lab.inside.one_export import TAG, comes, crashes, export, is_unwritable, moves, over_a_link
 
 
 def disks() -> list[Path]:

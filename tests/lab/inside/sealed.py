@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 
 from harness.hosts.runner import await_condition
-from harness.model import NVME_TCP, LinkProfile
+from harness.model import LinkProfile
 from harness.model.errors import CommandFailed
 from harness.network.links import LinkPath
 from harness.planning.plan import make_plan
@@ -21,6 +21,7 @@ from harness.planning.request import RunRequest
 from harness.protection import xfrm_listener
 from harness.protection.kind import ProtectionContext, Underlay
 from harness.protection.tls import kind as tls
+from harness.storage.nvme import transport as nvme
 from tests.lab.inside import exports
 from tests.lab.inside.kernel import modprobe
 
@@ -64,14 +65,14 @@ def captured(path: LinkPath, device: str, file: Path) -> bytes:
 
 
 def main() -> None:
-    nvme = exports.load(NVME_TCP)
+    transport = exports.load(nvme.NAME)
     modprobe("brd")
     plan = make_plan(
-        RunRequest(links=("wired",), protect=("tls",), transports=("nvme-tcp",), lab_kernel="debian")
+        RunRequest(links=("wired",), protect=("tls",), transports=(nvme.NAME,), lab_kernel="debian")
     )
     with contextlib.ExitStack() as stack:
         journal = stack.enter_context(exports.journal_in(FOLDER))
-        shared = stack.enter_context(nvme.shared(exports.sides(journal, "abcd", LUN, FOLDER)))
+        shared = stack.enter_context(transport.shared(exports.sides(journal, "abcd", LUN, FOLDER)))
         run = ProtectionContext(
             plan=plan,
             initiator=exports.NEAR,
@@ -82,7 +83,7 @@ def main() -> None:
             paths=2,
         )
         for index, name in enumerate(("clear", "tls")):
-            link = exports.link(journal, LINK, tag="abcd", index=index, port=nvme.port)
+            link = exports.link(journal, LINK, tag="abcd", index=index, port=transport.port)
             path, reported = stack.enter_context(link), {}
             wanted = dataclasses.replace(exports.export(path, LUN, str(index)), tls=name == "tls")
             if wanted.tls:

@@ -103,28 +103,32 @@ def test_a_shared_medium_carries_the_acks_and_hops_store_each_burst_once_more() 
     assert (through.transport_ns, through.busy_ns) == pytest.approx((straight.transport_ns, straight.busy_ns))
 
 
+def require_packets(
+    transport: str,
+    direction: theory.IoDirection,
+    counted: int,
+    while_others_wait: int,
+    sealed_on_a_full_core: int,
+    *,
+    command_bytes: int = 124 << 10,
+) -> None:
+    """Of 256K: as counted on the custom kernel, both ways with ACKs. LIO hands TCP a page at a time. With
+    AES-GCM over the unshaped link, one at a time: only open-iscsi receives in no thread."""
+    agreed = known(path_demands.dialogue_of(transport, SESSION | {"in_capsule_bytes": "16384"}, direction))
+    found, sealed = (
+        path_demands.of_dialogue(WIRED, framing, agreed, direction, 262144, command_bytes=command_bytes)
+        for framing in (None, GCM_ESP)
+    )
+    assert found.packets == pytest.approx(counted, abs=1), (transport, direction)
+    assert found.full_packets == pytest.approx(while_others_wait, abs=3), (transport, direction)
+    assert sealed.packets > 270, "segments, with every second acknowledged"
+    assert sealed.full_packets == pytest.approx(sealed_on_a_full_core, abs=3), (transport, direction)
+
+
 def test_packets_are_those_that_interfaces_counted() -> None:
-    """Of 256K over the unshaped link (NVMe/TCP: 10g), and four or eight at a time over wired: custom kernel,
-    both ways with ACKs. LIO hands TCP a page at a time. With AES-GCM over the unshaped link, one at a
-    time: only open-iscsi receives in no thread."""
-    packets: list[tuple[str, theory.IoDirection, int, int, int]] = [
-        ("iscsi", "read", 134, 13, 293),
-        ("iscsi", "write", 21, 23, 202),
-        ("nvme-tcp", "read", 10, 11, 189),
-    ]
-    for transport, direction, counted, while_others_wait, sealed_on_a_full_core in packets:
-        agreed = known(
-            path_demands.dialogue_of(transport, SESSION | {"in_capsule_bytes": "16384"}, direction)
-        )
-        command_bytes = 124 << 10 if transport == "iscsi" else 1280 << 10
-        found, sealed = (
-            path_demands.of_dialogue(WIRED, framing, agreed, direction, 262144, command_bytes=command_bytes)
-            for framing in (None, GCM_ESP)
-        )
-        assert found.packets == pytest.approx(counted, abs=1), (transport, direction)
-        assert found.full_packets == pytest.approx(while_others_wait, abs=3), (transport, direction)
-        assert sealed.packets > 270, "segments, with every second acknowledged"
-        assert sealed.full_packets == pytest.approx(sealed_on_a_full_core, abs=3), (transport, direction)
+    """Of 256K over the unshaped link, and four or eight at a time over wired."""
+    require_packets("iscsi", "read", 134, 13, 293)
+    require_packets("iscsi", "write", 21, 23, 202)
     # An emulated link is its profile, and a real one what was found.
     rtt = Interval(200 * US, 300 * US, 300 * US)
     assert measured_link(WIRED, rtt, 10**8) == WIRED

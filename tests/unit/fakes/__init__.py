@@ -32,7 +32,6 @@ from harness.protection.xfrm_listener import ConnectAttempt, ListenerReport, Xfr
 from tests.unit.fakes.answers import DONE, NO, Answer
 from tests.unit.fakes.ipsec import Ipsec
 from tests.unit.fakes.iscsi import Iscsi
-from tests.unit.fakes.nvme import Nvme
 
 _NETWORK = "ip tc ss ping iw ethtool iptables-legacy ovsdb-tool ovs-vsctl ovs-ofctl"
 _FILES = "ls test dd mkdir install tee stat fallocate readlink rm"
@@ -261,7 +260,7 @@ class World:
     _steps: int = 0
 
     def __post_init__(self) -> None:
-        self.ipsec, self.iscsi, self.nvme = Ipsec(self), Iscsi(self), Nvme(self)
+        self.ipsec, self.iscsi = Ipsec(self), Iscsi(self)
         self.more = [kind(self) for kind in offered(__name__)]
 
     def host(self, name: str, netns: str | None = None) -> FakeHost:
@@ -377,7 +376,7 @@ class World:
             case ["fio", *_]:
                 return self._fio(text)
             case _:
-                kinds = (self.ipsec, self.iscsi, self.nvme, *self.more)
+                kinds = (self.ipsec, self.iscsi, *self.more)
                 answers = (kind.act(netns, argv, text) for kind in kinds)
                 answer = next((answer for answer in answers if answer is not None), None)
                 known = argv[0] in SILENT | self.silent
@@ -426,7 +425,7 @@ class World:
             return "".join(f"{name}: {moved} {moved}\n" for name in (*links, *ends))
         if path == "/proc/crypto":
             return "name         : rfc4106(gcm(aes))\ndriver       : rfc4106-gcm-aesni\npriority     : 400\n"
-        for kind in (self.nvme, *self.more, self.iscsi):
+        for kind in (*self.more, self.iscsi):
             if (text := kind.text_of(path)) is not None:
                 return str(text)
         return "262144\n" if path.endswith("/size") else ""

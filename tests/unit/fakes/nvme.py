@@ -62,3 +62,6 @@ class Nvme:
             return ""
         answers = {"state": "live\n", "subsysnqn": f"{nqn}\n", "serial": f"{self.exported[nqn]}  \n"}
         return answers.get(path.rpartition("/")[2], "262144\n")
+
+
+OFFERED = (Nvme,)

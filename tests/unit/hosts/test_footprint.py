@@ -45,14 +45,13 @@ def test_it_is_looked_for_only_where_there_is_something(tmp_path: Path) -> None:
 
 def test_a_plan_takes_the_modules_of_what_it_brings_up() -> None:
     links_asked = ("wired", "switched:2", "routed")
-    made = make_plan(RunRequest(links=links_asked, ipsec=("both",), transports=("iscsi", "nvme-tcp")))
+    made = make_plan(RunRequest(links=links_asked, ipsec=("both",)))
     assert made.setting.lab_kernel is LabKernel.DEBIAN
     both = {*links.MODULES, *ipsec.MODULES, *switches.MODULES}
     assert [set(wanted) for wanted in modules.of(made).values()] == [both, both], "each has a ramdisk"
     of_lio = ("target_core_mod", "iscsi_target_mod", "target_core_iblock")
     assert modules.of_transports(made) == {
         "iscsi": {"initiator": ("iscsi_tcp", "sd_mod"), "target": of_lio},
-        "nvme-tcp": {"initiator": ("nvme_fabrics", "nvme_tcp"), "target": ("nvmet", "nvmet_tcp")},
     }
 
 

@@ -27,8 +27,6 @@ TROUBLE = [
     ("the iSCSI session dropped", " session1: ", "session recovery timed out after 10 secs"),
     ("I/O error", "", "I/O error, dev sda, sector 2048 op 0x1:(WRITE) flags 0x8800 phys_seg 1 prio class 2"),
     ("I/O error", "blk_update_request: ", "I/O error, dev sda, sector 0"),
-    ("the NVMe/TCP connection dropped", "", "nvme nvme0: starting error recovery"),
-    ("nvmet error", "", "nvmet: ctrl 1 keep-alive timer (5 seconds) expired!"),
     ("LIO error", "", f"Unable to locate Target Portal Group on iqn.{NAME}"),
 ]
 ORDINARY = [
@@ -40,8 +38,6 @@ ORDINARY = [
     "Initializing XFRM netlink socket",
     "bridge0: port 1(hbeefmi1) entered blocking state",
     "debugfs: Directory 'loop0' with parent 'block' already present!",
-    f'nvme nvme0: new ctrl: NQN "nqn.{NAME}", addr 198.18.1.2:4420',
-    f'nvme nvme0: Removing ctrl: NQN "nqn.{NAME}"',
     "nvme nvme0: I/O 12 QID 3 timeout, aborting",  # of a disk on the machine's own bus
     "hbeefi1: Caught tx_queue_len zero misconfig",
 ]

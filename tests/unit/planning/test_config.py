@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.model import IkeAuth
+from harness.model import TRANSPORTS, IkeAuth
 from harness.model.errors import UsageError
 from harness.parse.profiles import data_folder
 from harness.planning.plan import make_plan
@@ -61,7 +61,7 @@ def test_the_documented_file_is_right_and_complete(tmp_path: Path) -> None:
 
 
 def test_a_file_that_the_page_cache_answers_is_named() -> None:
-    """LIO reads it there, nvmet past it; block devices have none in between, and the lab has no disk."""
+    """LIO reads it there; block devices have none in between, and the lab has no disk."""
     links, server = ("local", "wired=eth0"), "ssh://root@server"
 
     def is_named(**asked: Any) -> bool:
@@ -70,8 +70,7 @@ def test_a_file_that_the_page_cache_answers_is_named() -> None:
         )
 
     assert is_named(target=server, links=links)
-    assert is_named(target=server, links=links, backing="file:/tank/new", transports=("iscsi", "nvme-tcp"))
-    assert not is_named(target=server, links=links, transports=("nvme-tcp",))
+    assert is_named(target=server, links=links, backing="file:/tank/new", transports=tuple(TRANSPORTS))
     assert not is_named(target=server, links=links, backing="block:/dev/vg0/bench")
     assert not is_named(target=server, links=("local",))
     assert not is_named(backing="file")

@@ -14,7 +14,7 @@ from harness.analysis.cpu_costs import CpuCost, CpuCosts, Per, WhichEnd
 from harness.explain.evidence import collect
 from harness.hosts import Host
 from harness.hosts.journal import Journal
-from harness.model import KERNEL_TARGETS, TRANSPORTS, LabKernel, OtherKernel, Plan, Status
+from harness.model import ISCSI, KERNEL_TARGETS, TRANSPORTS, LabKernel, OtherKernel, Plan, Status
 from harness.model.errors import HostLost, RequirementError, UsageError
 from harness.parse import cpu_costs
 from harness.planning import simulated_cpu_costs
@@ -30,7 +30,7 @@ from harness.testbeds.lab.kernels import building, kernel, source, upstream
 from tests import flat
 from tests.unit.fakes import World
 
-KERNEL_ONLY = "expected --transport iscsi or nvme-tcp with --cpu-costs"
+KERNEL_ONLY = f"expected --transport {' or '.join(KERNEL_TARGETS)} with --cpu-costs"
 
 NS = {
     ("block layer", "system call", "read"): 6000,
@@ -148,7 +148,11 @@ def test_what_has_no_cost_is_refused(tmp_path: Path) -> None:
         ({"virtual_time": False}, ("both",), "--cpu-costs needs --virtual-time"),
         ({"virtual_time": False, "testbed": "host"}, ("both",), "--cpu-costs needs --virtual-time"),
         *(({"transports": (name,)}, ("both",), KERNEL_ONLY) for name in {*TRANSPORTS} - {*KERNEL_TARGETS}),
-        ({"transports": ("nvme-tcp",)}, ("both",), "a CPU cost of nvme-tcp for each byte in mine"),
+        *(
+            ({"transports": (name,)}, ("both",), f"a CPU cost of {name} for each byte in mine")
+            for name in KERNEL_TARGETS
+            if name != ISCSI
+        ),
         ({"ipsec": ("null-sha256",)}, ("both",), "a CPU cost of null-sha256 for each byte in mine"),
         ({"kernels": Kernels.PER_HOST}, ("both",), "were measured with both ends in one kernel"),
         ({}, ("initiator", "target"), "were measured with one kernel for each end"),

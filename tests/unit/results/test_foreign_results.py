@@ -113,7 +113,7 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "ssh's options": ({**REAL, "machines": PROXY}, "machines"),
     "a hop in the lab": ({"hops": ("ssh://gateway",)}, "hops"),
     "a disk of a path": ({"disk": model.DiskProfile(name="../x", title="")}, "disk"),
-    "iSCSI's words": ({"iscsi": {"MaxBurstLength": "1\nnode.x = y"}}, "iscsi"),
+    "iSCSI's words": ({"parameters": {"iscsi": {"MaxBurstLength": "1\nnode.x = y"}}}, "parameters"),
     "a probe without end": ({"probing": (Ping(count=10**9),), "columns": (Column("wired"),)}, "probing"),
     "no repeats": ({"repeats": 0}, "repeats"),
     "a runtime of years": ({"runtime_s": 1e308}, "runtime_s"),

@@ -140,3 +140,12 @@ def test_sections_came_with_version_6() -> None:
         "cells": [[link, one], [link, eight], [link, eight]],
         "sections": {"trial": {"forecasts": forecasts}},
     }
+
+
+def test_parameters_stand_by_transport_since_version_6() -> None:
+    step = upgrade._STEPS[5]
+    asked = {"iscsi": {"MaxBurstLength": "65536"}, "nvme": {"queue_size": "64"}}
+    both = {"iscsi": asked["iscsi"], "nvme-tcp": asked["nvme"]}
+    assert step("plan", {"jobs": [], **asked}) == {"jobs": [], "parameters": both}
+    assert step("plan", {"jobs": [], "iscsi": {}, "nvme": {}}) == {"jobs": []}
+    assert step("record", {"workload": {}}) == {"workload": {}}

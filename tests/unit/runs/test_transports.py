@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from harness.hosts.journal import Journal
-from harness.model import Column, Plan, Status
+from harness.model import DEFAULT_TRANSPORT, ENDS, KERNEL_TARGETS, TRANSPORTS, Column, Plan, Status
 from harness.model.errors import RequirementError, UsageError
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
@@ -23,42 +23,49 @@ from harness.storage import transports
 from tests import flat
 from tests.unit.fakes import Failure, World
 from tests.unit.runs.test_teardown import PLAN, SECURED, TAG, measure
-from tests.unit.storage.test_nvme import LUN, sides, wanted
+from tests.unit.storage.exports import LUN, sides, wanted
 
-NVME = Column("wired", (), "nvme-tcp")
-SECURED_NVME = Column("wifi", SECURED.protection, "nvme-tcp")
-COLUMNS = (Column("local"), Column("wired"), NVME, SECURED, SECURED_NVME)
-BOTH = flat.changed(PLAN, columns=COLUMNS, jobs=PLAN.jobs[:1])
-NVME_ALONE = flat.changed(BOTH, columns=(NVME,))
+OTHERS = [name for name in TRANSPORTS if name != DEFAULT_TRANSPORT]
 
 
-def test_cells_of_both_are_measured_proved_and_shielded(tmp_path: Path) -> None:
-    outcome = measure(World(), tmp_path / "run", BOTH)
+def columns_of(name: str) -> tuple[Column, ...]:
+    """Over the local disk, and plain and secured over iSCSI and another transport."""
+    return (Column("local"), Column("wired"), plain(name), SECURED, secured(name))
+
+
+def plain(name: str) -> Column:
+    return Column("wired", (), name)
+
+
+def secured(name: str) -> Column:
+    return Column("wifi", SECURED.protection, name)
+
+
+def plan_of(*columns: Column) -> Plan:
+    return flat.changed(PLAN, columns=columns, jobs=PLAN.jobs[:1])
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_cells_of_both_are_measured_proved_and_shielded(tmp_path: Path, name: str) -> None:
+    columns = columns_of(name)
+    outcome = measure(World(), tmp_path / "run", plan_of(*columns))
     by_column = {record.column: record for record in outcome.records}
-    assert {*by_column} == {*COLUMNS}
+    assert {*by_column} == {*columns}
     assert {(record.status, record.reason) for record in outcome.records} == {(Status.OK, None)}
-    assert by_column[NVME].session["in_capsule_bytes"] == "16384"
-    secured = by_column[SECURED_NVME].proof
-    assert secured is not None and secured.packets_sampled > 0 and not secured.cleartext_segments
+    assert by_column[plain(name)].session
+    proof = by_column[secured(name)].proof
+    assert proof is not None and proof.packets_sampled > 0 and not proof.cleartext_segments
     outcome.assert_nothing_is_left()
     # A fail-closed policy stands before the port of its column's transport.
     fail_closed = re.compile(r"policy .* proto 6 [sd]port (\d+) dir (in|out)$")
     closed = [found[1] for thing in outcome.made if (found := fail_closed.match(thing))]
-    assert sorted(closed) == ["3260"] * 4 + ["4420"] * 4
+    assert sorted(closed) == sorted(["3260"] * 4 + [f"{transports.named(name).port}"] * 4)
 
 
-def test_each_has_its_own_and_only_iscsi_its_daemon(tmp_path: Path) -> None:
-    outcome = measure(World(), tmp_path / "run", NVME_ALONE)
-    made, gone = ([thing.split()[0] for thing in things] for things in (outcome.made, outcome.gone))
-    assert {"subsystem", "connection"} <= {*made}
-    assert not {*made} & {"session", "node", "target", "backstore", "discovery-login"}
-    assert not any(thing.startswith("daemon iscsid") for _, thing in outcome.world.history)
-    assert gone.index("connection") < gone.index("subsystem") < gone.index("link")
-
-
+@pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("failure", [Failure.STATUS, Failure.HANG])
-def test_whatever_step_fails_nothing_is_left(tmp_path: Path, failure: Failure) -> None:
-    plan = flat.changed(BOTH, columns=(Column("local"), NVME))
+def test_whatever_step_fails_nothing_is_left(tmp_path: Path, failure: Failure, name: str) -> None:
+    plan = plan_of(Column("local"), plain(name))
     for step in range(1, 60, 4):
         world = World(fail_at=step, failure=failure)
         outcome = measure(world, tmp_path / f"{step}", plan)
@@ -67,66 +74,45 @@ def test_whatever_step_fails_nothing_is_left(tmp_path: Path, failure: Failure) -
             assert not world.left and not outcome.journal.open_entries(), world.failed
 
 
-def test_a_disk_that_is_another_makes_the_cell_invalid(tmp_path: Path) -> None:
-    class Swapped(World):
-        def text_of(self, path: str) -> str:
-            is_late = any(command.argv[0] == "tc" for command in self.commands)
-            return "another\n" if is_late and path.endswith("device/serial") else super().text_of(path)
-
-    (bad,) = measure(Swapped(), tmp_path / "run", NVME_ALONE).records
-    why = "expected the serial number of /dev/nvme0n1 to be harness-beef-0, found another"
-    assert bad.status is Status.INVALID and (bad.reason or "").startswith(why)
-
-
 def lacking(*modules: str) -> World:
     return World(broken=lambda c: c.argv[0] == "modprobe" and not {*modules}.isdisjoint(c.argv))
 
 
-def prepared(world: World, plan: Plan = BOTH) -> dict[str, RequirementError]:
+def prepared(world: World, plan: Plan) -> dict[str, RequirementError]:
     return executor.prepare(plan, Hosts(target=world.host("target"), initiators=(world.host("initiator"),)))
 
 
-def test_columns_whose_transport_the_kernel_lacks_are_skipped_with_the_reason(tmp_path: Path) -> None:
-    plan = flat.changed(BOTH, lab_kernel="debian")
-    unavailable = prepared(lacking("nvme_fabrics", "nvme_tcp"), plan)
-    assert list(unavailable) == ["nvme-tcp"]
-    outcome = measure(World(), tmp_path / "run", plan, unavailable=unavailable)
-    why = "the initiator's kernel lacks nvme_fabrics, nvme_tcp for NVMe/TCP "
-    why += "(the custom kernel has them: harness kernel build, then --lab-kernel custom)"
-    skipped = dict.fromkeys((NVME, SECURED_NVME), (Status.SKIPPED, why))
-    found = {record.column: (record.status, record.reason) for record in outcome.records}
-    assert found == dict.fromkeys(COLUMNS, (Status.OK, None)) | skipped
-    assert not any(thing.startswith("subsystem") for _, thing in outcome.world.history)
-
-
 def test_modules_that_a_kernel_has_are_loaded_by_one_program_and_a_run_that_needs_others_is_refused() -> None:
-    with pytest.raises(RequirementError, match="the target's kernel lacks nvmet, nvmet_tcp for NVMe/TCP"):
-        prepared(lacking("nvmet", "nvmet_tcp"), NVME_ALONE)
+    plan = plan_of(Column("local"), SECURED, *map(plain, KERNEL_TARGETS))
     with pytest.raises(RequirementError, match="the initiator's kernel lacks veth"):
-        prepared(lacking("veth"))
+        prepared(lacking("veth"), plan)
+    named = map(transports.named, KERNEL_TARGETS)
+    own = {module for each in named for role in ENDS for module in each.modules(role, ())}
     for loaded in ("", "veth iscsi_tcp"):
         listed = "".join(f"{module}\n" for module in loaded.split())
         world = World(answers=[(("ls", "/sys/module"), (0, listed, ""))] if loaded else [])
-        assert prepared(world) == {}
+        assert prepared(world, plan) == {}
         (load,) = [command.argv for command in world.commands if command.argv[0] == "modprobe"]
-        assert load[:2] == ("modprobe", "-a") and {"sch_netem", "nvmet_tcp", "xfrm_user"} <= {*load}
+        assert load[:2] == ("modprobe", "-a") and {"sch_netem", "xfrm_user"} <= {*load}
+        assert own - {*loaded.split()} <= {*load}
         assert {"veth", "iscsi_tcp"} - {*load} == {*loaded.split()}
 
 
-def test_columns_of_transports_stand_side_by_side() -> None:
+@pytest.mark.parametrize("name", OTHERS)
+def test_columns_of_transports_stand_side_by_side(name: str) -> None:
     asked = RunRequest(links=("local", "wired", "wifi"), ipsec=("off", "aes128gcm16"))
-    made = make_plan(msgspec.structs.replace(asked, transports=("nvme-tcp", "iscsi", "nvme-tcp")))
-    pairs = ((f"{of}.nvme-tcp", of) for of in ("wired", "wifi", "wired+aes128gcm16", "wifi+aes128gcm16"))
+    made = make_plan(msgspec.structs.replace(asked, transports=(name, "iscsi", name)))
+    pairs = ((f"{of}.{name}", of) for of in ("wired", "wifi", "wired+aes128gcm16", "wifi+aes128gcm16"))
     assert [column.label for column in made.columns] == ["local", *itertools.chain(*pairs)]
-    assert made.transports == ("nvme-tcp", "iscsi")
+    assert made.transports == (name, "iscsi")
     assert make_plan(asked).transports == ("iscsi",)
     rules.check(made, "plan.json")
 
 
 def test_a_transport_that_cannot_be_is_refused() -> None:
-    of_iscsi = RunRequest(transports=("nvme-tcp",), iscsi=("InitialR2T=No",))
+    of_iscsi = RunRequest(transports=tuple(OTHERS), iscsi=("InitialR2T=No",))
     for request, message in (
-        (RunRequest(transports=("nvme",)), "nvme"),
+        (RunRequest(transports=("iscs",)), "there is no transport 'iscs'"),
         (RunRequest(links=("local",), transports=("iscsi",)), "--transport needs a network"),
         (of_iscsi, "--iscsi InitialR2T=No is for iSCSI"),
     ):

@@ -6,23 +6,22 @@ import json
 
 import pytest
 
-from harness.model import ISCSI, NVME_TCP
+from harness.model import ISCSI
 from harness.model.errors import RequirementError, UsageError
 from harness.parse import parameters
 from harness.storage.iscsi.transport import IscsiSides, require_agreed
 from tests.unit.fakes import World
-from tests.unit.storage.test_nvme import sides, wanted
+from tests.unit.storage.exports import sides, wanted
 
 
 def test_parameters_are_read_as_their_standard_writes_them() -> None:
     asked = "InitialR2T=no immediatedata=Yes MaxBurstLength=64K FirstBurstLength=4096"
     written = "InitialR2T=No ImmediateData=Yes MaxBurstLength=65536 FirstBurstLength=4096"
-    for transport, words, read in (
-        *((ISCSI, asked, written), (ISCSI, "", "")),
-        (ISCSI, "MaxBurstLength=64K MaxBurstLength=65536", "MaxBurstLength=65536"),
-        (NVME_TCP, "queue_size=64 Header_Digest=yes", "queue_size=64 header_digest=Yes"),
+    for words, read in (
+        *((asked, written), ("", "")),
+        ("MaxBurstLength=64K MaxBurstLength=65536", "MaxBurstLength=65536"),
     ):
-        found = parameters.parse(transport, words.split())
+        found = parameters.parse(ISCSI, words.split())
         assert found == dict(word.split("=") for word in read.split())
 
 
@@ -39,9 +38,6 @@ def test_what_cannot_be_is_refused(words: str) -> None:
     with pytest.raises(UsageError) as refused:
         parameters.parse(ISCSI, words.split(","))
     assert refused.value.hint
-    for of_nvme in ("queue_size=8", "InitialR2T=No", "queues=0"):
-        with pytest.raises(UsageError):
-            parameters.parse(NVME_TCP, [of_nvme])
     with pytest.raises(UsageError) as refused:
         parameters.parse(ISCSI, ["MaxBurstLenght=64K"])
     assert "MaxBurstLength" in f"{refused.value.message}{refused.value.hint}", "a near miss is named"

@@ -12,11 +12,10 @@ import pytest
 from harness.hosts.black_box import BlackBoxHost
 from harness.model import BackingKind, BlackBoxTarget
 from harness.storage.iscsi.transport import IscsiSides
-from harness.storage.nvme.transport import NvmeSides
 from harness.storage.transport import Lun
 from harness.storage.udev import MAKE, REMOVE, UdevRule
 from tests.unit.fakes import World
-from tests.unit.storage.test_nvme import sides, wanted
+from tests.unit.storage.exports import sides, wanted
 
 
 def text(rule: UdevRule) -> str:
@@ -33,8 +32,8 @@ def test_every_jump_has_its_end_and_nothing_else_is_looked_at() -> None:
     closes = 'ACTION=="add", PROGRAM=="/bin/sh -c \'blockdev --setro $devnode\'"'
     assert lines.index(f'ENV{{HARNESS_READS}}!="1", GOTO="{end}"') < lines.index(closes)
     # Of a disk of the run closing it alone is no event.
-    own = text(UdevRule("harness-beef-nvme-0", 'KERNEL=="nvme*"', is_own=True))
-    assert own == 'ACTION!="remove", SUBSYSTEM=="block", KERNEL=="nvme*", OPTIONS:="nowatch"\n'
+    own = text(UdevRule("harness-beef-0", 'KERNEL=="sd*"', is_own=True))
+    assert own == 'ACTION!="remove", SUBSYSTEM=="block", KERNEL=="sd*", OPTIONS:="nowatch"\n'
 
 
 def test_the_rule_goes_with_its_folder_and_leaves_others(tmp_path: Path) -> None:
@@ -66,12 +65,8 @@ def test_it_stands_before_the_login_to_somebody_else_s_target() -> None:
     assert f'-qxF {rule.name} /sys/class/iscsi_session/%b/ifacename"' in rule.match
 
 
-def test_each_column_of_an_initiator_has_a_rule_of_its_own() -> None:
-    """The first that goes down would take that of the others with it."""
-    world = World()
-    of_columns(world, NvmeSides(sides(world), nonce="n"))
-
-
 def of_columns(world: World, of: Any) -> None:
+    """Each column of an initiator has a rule of its own: the first that goes down would take that of the
+    others with it."""
     rules = {of.connections(wanted(world, name=name))[0].path for name in ("wired.off", "wired.aes128gcm16")}
     assert len(rules) == 2

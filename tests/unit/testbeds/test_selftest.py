@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, make_dataclass
@@ -17,11 +17,10 @@ import msgspec
 import pytest
 
 from harness.hosts.programs.answering import NOT_REACHED
-from harness.model import ISCSI, NVME_TCP, BlackBoxTarget
+from harness.model import ISCSI, TRANSPORTS, BlackBoxTarget
 from harness.model.errors import HostLost, RequirementError, UsageError
 from harness.parse.hosts import parse_portal
 from harness.protection import kinds
-from harness.storage import transports
 from harness.storage.guard import Device
 from harness.storage.reservations import Reservations
 from harness.testbeds import doctor, portals, selftest
@@ -33,7 +32,6 @@ from tests.unit.fakes.iscsi import SESSION
 from tests.unit.testbeds.refusals import refusal
 
 PORTAL = BlackBoxTarget(transport=ISCSI, typed="nas.lan", address="192.0.2.2", port=3260, name="iqn.x:a")
-NVME = Asked(transports=("nvme-tcp",), protections=())
 
 
 def test_a_portal_is_read_as_it_is_typed() -> None:
@@ -43,8 +41,6 @@ def test_a_portal_is_read_as_it_is_typed() -> None:
         ("fd00::2", (ISCSI, "fd00::2", None, "")),
         ("[fd00::2]:3260", (ISCSI, "fd00::2", 3260, "")),
         ("iscsi://nas/iqn.2004-04.com.example:a", (ISCSI, "nas", None, "iqn.2004-04.com.example:a")),
-        ("nvme-tcp://nas:4420", (NVME_TCP, "nas", 4420, "")),
-        ("nvme-tcp://[fd00::2]:8009", (NVME_TCP, "fd00::2", 8009, "")),
     ):
         found = parse_portal(text)
         assert (found.typed, found.transport, found.host, found.port, found.name) == (text, *parts)
@@ -183,11 +179,12 @@ def test_the_command_asks_the_portal_if_all_is_there(tmp_path: Path, monkeypatch
         yield doctor.Finding("initiator", state, "all packages", tried=True)
 
     monkeypatch.setattr(doctor, "machine_findings", machine_findings)
-    for status, state in ((0, doctor.OK), (2, doctor.MISSING)):
-        done = harness("doctor", "--portal", "nvme-tcp://nas.lan", cwd=tmp_path)
-        assert asked.pop() == Asked(transports=(NVME_TCP,), protections=()) and not asked
+    states = ((0, doctor.OK), (2, doctor.MISSING))
+    for (status, state), name in itertools.product(states, TRANSPORTS):
+        done = harness("doctor", "--portal", f"{name}://nas.lan", cwd=tmp_path)
+        assert asked.pop() == Asked(transports=(name,), protections=()) and not asked
         assert done.returncode == status
-        for words in ("LUN 0 of iqn.x:a", "the machines are ready: harness run --portal nvme-tcp://nas.lan"):
+        for words in ("LUN 0 of iqn.x:a", f"the machines are ready: harness run --portal {name}://nas.lan"):
             assert (words in done.stdout) is (state is doctor.OK)
 
 
@@ -247,48 +244,6 @@ def test_an_initiator_without_lio_has_iscsid_refused(
             what="iSCSI, to a port where nothing listens (a complete iSCSI session would need LIO here)"
         )
     assert not [c for c in world.commands if "target_core_mod" in c.argv and "--dry-run" not in c.argv]
-
-
-def test_each_transport_and_protection_that_is_asked_for_is_tried(tmp_path: Path) -> None:
-    both = Asked(transports=("iscsi", "nvme-tcp"), protections=())
-    for role, nvme in (
-        ("target", "an NVMe/TCP subsystem"),
-        ("initiator", "an NVMe/TCP connection to itself, which appeared as /dev/nvme0n1"),
-    ):
-        world = World()
-        outcomes = tried(world, role, tmp_path, both)
-        assert problems(outcomes) == {}
-        _, *others = (outcome.what for outcome in outcomes)
-        assert others == [nvme]
-        assert "subsystem" in made(world) and ("connection" in made(world)) is (role == "initiator")
-        assert not [c for c in world.commands if c.argv[0] == "daemon" and "charon" in c.argv[-1]]
-        assert not world.left
-
-
-def test_without_nvmet_nobody_is_connected_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nobody = (
-        "NVMe/TCP, to a port where nothing listens (a complete NVMe/TCP connection would need nvmet here)"
-    )
-    no_nvmet = World(answers=[(("modprobe", "--dry-run"), (1, "", ""))])
-    assert tried(no_nvmet, "initiator", tmp_path, NVME) == [SelftestOutcome(what=nobody)]
-
-    def missing(command: Command) -> bool:
-        if command.argv == ("nobody's",):
-            raise RequirementError("there is no such program")
-        return False
-
-    # As of a target that is no kernel's; this one has a program that nobody has.
-    changed = dataclasses.replace(transports.named("nvme-tcp"), target_software=("nobody's",))
-    monkeypatch.setitem(transports._BY_NAME, "nvme-tcp", changed)
-    assert tried(World(broken=missing), "initiator", tmp_path, NVME) == [SelftestOutcome(what=nobody)]
-
-
-def test_what_the_kernel_says_of_nvme_is_reported(tmp_path: Path) -> None:
-    """As where the program that reads a connection failed, and doctor said that all was ready."""
-    world = World(broken=lambda command: '"tell"' in (command.input or ""))
-    ((what, message),) = problems(tried(world, "initiator", tmp_path, NVME)).items()
-    assert what == "an NVMe/TCP connection" and not world.left
-    assert message == "the NVMe/TCP connection cannot be read: it was made to fail"
 
 
 def test_what_fails_is_reported_and_does_not_hide_the_rest(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from harness.storage.nvme import transport as nvme
 from harness.testbeds.requirements import Asked
 from tests.unit.fakes import World
 from tests.unit.fakes.paths import link_path
-from tests.unit.storage.test_nvme import up, wanted
+from tests.unit.storage.nvme.test_nvme import up, wanted
 from tests.unit.test_ipv6 import frame, require_filter, seen, tcp
 from tests.unit.testbeds.test_selftest import problems, tried
 

@@ -6,7 +6,6 @@ import contextlib
 import json
 import socket
 import struct
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,13 +26,12 @@ from harness.parse.profiles import load_link
 from harness.storage import transports
 from harness.storage.nbd import transport as nbd
 from harness.storage.nbd.programs import initiator as program
-from harness.storage.nvme import transport as nvme
 from harness.storage.requests import Made
 from harness.storage.transport import Export, NoAnswer, Session
 from harness.storage.udev import UdevRule
 from tests.unit.explain.test_predicted import ENDS, job, one
 from tests.unit.fakes import Command, World
-from tests.unit.storage.test_nvme import sides, wanted
+from tests.unit.storage.exports import sides, undoes_nothing, wanted
 from tests.unit.storage.test_udev import of_columns
 from tests.unit.testbeds.test_doctor import require
 
@@ -118,14 +116,7 @@ def test_their_export_takes_writes_only_if_that_is_meant() -> None:
 
 
 def test_under_the_distributions_python_what_is_absent_needs_no_undoing(tmp_path: Path) -> None:
-    of_nvme: dict[str, Any] = {"nqn": "nqn.none", "host_nqn": "nqn.nobody"}
-    of_nbd = {"backend": "nobody's", "export": "x", "folder": f"{tmp_path}/a/b"}
-    for of, names in ((nvme.step, of_nvme), (nbd.step, of_nbd)):
-        asked = {**names, "address": "198.18.7.2", "port": 1}
-        for name, do in (("initiator", "disconnect"), ("target", "delete")):
-            step = of(name, do, **asked)
-            done = subprocess.run(step.argv, input=step.input, capture_output=True, text=True)
-            assert (done.returncode, done.stderr) == (0, ""), step.argv
+    undoes_nothing(nbd.step, {"backend": "nobody's", "export": "x", "folder": f"{tmp_path}/a/b"})
 
 
 def serve(connection: socket.socket, replies: list[tuple[int, bytes]], asked: list[bytes]) -> None:
@@ -203,8 +194,9 @@ def test_a_portal_names_the_export_and_no_unit() -> None:
 
 
 def test_what_its_target_needs_is_asked_for() -> None:
-    lacks = "absent program:nbdkit\nabsent module:iscsi_target_mod\n"
-    require(lacks, by=("nvme-tcp",))
+    lacks = "absent program:nbdkit\n"
+    require(lacks)  # of a target of another transport
+    lacks += "absent module:iscsi_target_mod\n"
     with pytest.raises(RequirementError, match="packages are missing: nbdkit "):
         require(lacks, by=(nbd.NAME,))
 

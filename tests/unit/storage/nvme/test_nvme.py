@@ -10,33 +10,35 @@ import pytest
 
 from harness.analysis import theory
 from harness.analysis.wire.nvme import NvmeDialogue
-from harness.hosts.journal import Journal
 from harness.hosts.programs.answering import NOT_REACHED
-from harness.model import BackingKind, LinkProfile
-from harness.model.errors import CommandFailed, RequirementError
+from harness.model import BlackBoxTarget, LabKernel, LinkProfile
+from harness.model.errors import CommandFailed, RequirementError, UsageError
+from harness.observe.kernellog import complaints
+from harness.parse import parameters
+from harness.parse.hosts import parse_portal
+from harness.planning.plan import make_plan
+from harness.planning.request import Kernels, RunRequest
+from harness.results import again, rules
+from harness.runs import modules
 from harness.storage.nvme import transport as nvme
 from harness.storage.nvme.programs import initiator as program
-from harness.storage.transport import Export, Lun, NoAnswer, Sides
+from harness.storage.transport import Export, NoAnswer
+from tests import flat
+from tests.unit.explain.test_explain import require_packets
 from tests.unit.fakes import World
+from tests.unit.observe.test_kernellog import TROUBLES
+from tests.unit.planning.test_custom_kernel import is_built
+from tests.unit.storage import exports
 from tests.unit.storage.files import lines
-
-LUN = Lun(serial="harness-beef-0", kind=BackingKind.BLOCK, path="/dev/ram0", size_bytes=1 << 27)
-
-
-def sides(world: World, **more: Any) -> Sides:
-    """Both ends of a run's exports, which write nothing down."""
-    fields: dict[str, Any] = {"target": world.host("target"), "initiators": (world.host("initiator"),)}
-    fields |= {"journal": Journal(Path("unused")), "tag": "beef", "luns": (LUN,), "logs": Path()}
-    return Sides(**fields | more)
+from tests.unit.storage.test_udev import of_columns
 
 
 def up(world: World) -> nvme.NvmeSides:
-    return nvme.NvmeSides(sides(world), nonce="n")
+    return nvme.NvmeSides(exports.sides(world), nonce="n")
 
 
 def wanted(world: World, **more: Any) -> Export:
-    fields: dict[str, Any] = {"name": "x", "number": 0, "lun": LUN, "target": world.host("target")}
-    return Export(**fields | {"address": "198.18.7.2", "port": nvme.PORT, "parameters": {}} | more)
+    return exports.wanted(world, **{"port": nvme.PORT} | more)
 
 
 def test_nvme_asks_for_what_was_asked_and_holds_the_target_to_it() -> None:
@@ -135,3 +137,80 @@ def test_a_discovery_controller_tells_of_subsystems(subsystem: Path, monkeypatch
     found = program.discover({"nqn": "nqn.x", "host_nqn": "nqn.run"})
     assert found == {"targets": {"nqn.x": ["192.0.2.2 4420"]}}
     assert (subsystem / "class/nvme1/delete_controller").read_text(encoding="utf-8") == "1"
+
+
+def test_parameters_are_read_as_nvme_connect_has_them() -> None:
+    found = parameters.parse(nvme.NAME, ["queue_size=64", "Header_Digest=yes"])
+    assert found == {"queue_size": "64", "header_digest": "Yes"}
+    for wrong in ("queue_size=8", "InitialR2T=No", "queues=0"):
+        with pytest.raises(UsageError):
+            parameters.parse(nvme.NAME, [wrong])
+
+
+def test_parameters_are_those_of_the_plan_and_of_the_command_that_repeats_it() -> None:
+    made = make_plan(RunRequest(links=("wired",), transports=(nvme.NAME,), nvme=("queue_size=64",)))
+    assert made.parameters == {nvme.NAME: {"queue_size": "64"}}
+    rules.check(made, "plan.json")
+    assert "--nvme queue_size=64" in again.command(made)
+    with pytest.raises(UsageError, match="--nvme queue_size=64 is for NVMe/TCP, found --transport iscsi"):
+        make_plan(RunRequest(links=("wired",), nvme=("queue_size=64",)))
+    wrong = flat.changed(made, parameters={nvme.NAME: {"queue_size": "8"}})
+    with pytest.raises(UsageError, match="queue_size: expected 16 to 1024"):
+        rules.check(wrong, "plan.json")
+
+
+def test_each_column_of_an_initiator_has_a_rule_of_its_own() -> None:
+    of_columns(world := World(), up(world))
+
+
+def test_under_the_distributions_python_what_is_absent_needs_no_undoing() -> None:
+    exports.undoes_nothing(nvme.step, {"nqn": "nqn.none", "host_nqn": "nqn.nobody"})
+
+
+def test_a_portal_names_the_subsystem_and_a_namespace() -> None:
+    for text, *parts in (
+        ("nvme-tcp://nas:4420", nvme.NAME, "nas", 4420, ""),
+        ("nvme-tcp://[fd00::2]:8009", nvme.NAME, "fd00::2", 8009, ""),
+    ):
+        found = parse_portal(text)
+        assert [found.typed, found.transport, found.host, found.port, found.name] == [text, *parts]
+    reached: dict[str, Any] = {"typed": "nas", "address": "192.0.2.2", "port": 4420, "lun": 1}
+    assert BlackBoxTarget(transport=nvme.NAME, name="nqn.x", **reached).unit == "nqn.x:1"
+
+
+def test_its_modules_are_loaded_and_the_custom_kernel_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_built(monkeypatch)
+    made = make_plan(RunRequest(links=("wired",), transports=(nvme.NAME,)))
+    modules_of = {"initiator": ("nvme_fabrics", "nvme_tcp"), "target": ("nvmet", "nvmet_tcp")}
+    assert modules.of_transports(made) == {nvme.NAME: modules_of}
+    apart = make_plan(RunRequest(links=("wired",), transports=(nvme.NAME,), kernels=Kernels.PER_HOST))
+    assert apart.setting.lab_kernel is LabKernel.CUSTOM
+
+
+def test_a_file_is_read_past_the_page_cache() -> None:
+    def notes(*transports: str) -> str:
+        asked = {"links": ("local", "wired=eth0"), "backing": "file:/tank/new", "target": "ssh://root@server"}
+        return "".join(make_plan(RunRequest(transports=transports, **asked)).notes)  # type: ignore[arg-type]
+
+    assert "--backing block:/dev/NAME or --transport nvme-tcp" in notes("iscsi", nvme.NAME)
+    assert "page cache" not in notes(nvme.NAME)
+
+
+def test_lines_of_the_kernel_that_are_trouble_are_told_from_ordinary_ones() -> None:
+    name = "2026-11.net.storage-harness:beef.x"
+    for kind, line in (
+        ("the NVMe/TCP connection dropped", "nvme nvme0: starting error recovery"),
+        ("nvmet error", "nvmet: ctrl 1 keep-alive timer (5 seconds) expired!"),
+    ):
+        assert complaints([line], TROUBLES) == [f"{kind}: {line}"]
+    for line in (
+        f'nvme nvme0: new ctrl: NQN "nqn.{name}", addr 198.18.1.2:4420',
+        f'nvme nvme0: Removing ctrl: NQN "nqn.{name}"',
+        "nvme nvme0: I/O 12 QID 3 timeout, aborting",  # of a disk on the machine's own bus
+    ):
+        assert complaints([line], TROUBLES) == []
+
+
+def test_packets_are_those_that_interfaces_counted() -> None:
+    """Of 256K over the link 10g, unshaped, and eight at a time over wired."""
+    require_packets(nvme.NAME, "read", 10, 11, 189, command_bytes=1280 << 10)

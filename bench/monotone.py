@@ -27,7 +27,7 @@ from tabulate import tabulate
 
 from harness.analysis.cpu_costs import CpuCosts
 from harness.explain.predicted import Ends, NetworkPath, predict
-from harness.model import Column, Duplex, Job, LinkProfile, Proposal
+from harness.model import KERNEL_TARGETS, Column, Duplex, Job, LinkProfile, Proposal
 from harness.parse.cpu_costs import load_cpu_costs
 from harness.parse.profiles import load_proposal
 
@@ -36,7 +36,6 @@ UNKNOWN = ("wireguard", "nvme-tcp")
 """What the second of them has no CPU costs of."""
 
 PROTECTIONS = ("", "aes128gcm16", "wireguard")
-TRANSPORTS = ("iscsi", "nvme-tcp")
 RATES_BIT_S = (10**8, 10**9, 2_500_000_000, 10**10, 10**11)
 DELAYS_US = (1, 50, 1000, 10_000)
 WINDOWS_BYTES = (None, 64 << 10, 128 << 10)
@@ -69,7 +68,17 @@ class Place(NamedTuple):
 def grid() -> Iterator[Place]:
     """Every cell; windows and losses apart, and half duplex on the slowest two links."""
     of_path = [(None, loss) for loss in LOSSES_PERCENT] + [(window, 0.0) for window in WINDOWS_BYTES[1:]]
-    of = (LISTS, PROTECTIONS, TRANSPORTS, RATES_BIT_S, DELAYS_US, of_path, BLOCKS_BYTES, DEPTHS, DIRECTIONS)
+    of = (
+        LISTS,
+        PROTECTIONS,
+        KERNEL_TARGETS,
+        RATES_BIT_S,
+        DELAYS_US,
+        of_path,
+        BLOCKS_BYTES,
+        DEPTHS,
+        DIRECTIONS,
+    )
     for costs, protection, transport, rate, delay, (
         window,
         loss,

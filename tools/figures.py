@@ -40,7 +40,7 @@ import harness
 from harness.analysis import disturbance, stats
 from harness.cli import app
 from harness.explain import curves
-from harness.model import TRANSPORTS, Record
+from harness.model import Record, transport_title
 from harness.model.errors import HarnessError
 from harness.model.lines import wrapped
 from harness.model.units import format_duration
@@ -247,7 +247,8 @@ def protections(measured_name: str, virtual_name: str) -> str:
     ]
     for transport, link in dict.fromkeys((column.transport or "", column.link) for column in plan.columns):
         for workload in plan.jobs:
-            row = f"{TRANSPORTS[transport]:8}  {link:6}{workload.name.rpartition('-')[2].upper():>8}"
+            size = workload.name.rpartition("-")[2].upper()
+            row = f"{transport_title(transport):8}  {link:6}{size:>8}"
             for title in titles:
                 column = next(
                     one.label

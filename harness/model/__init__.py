@@ -330,6 +330,12 @@ ISCSI = "iscsi"
 TRANSPORTS = {name: each.title for name, each in kinds.TRANSPORTS.items()}
 """Each with its title for people."""
 
+
+def transport_title(name: str | None) -> str:
+    """A transport's title for people; the name of one that is not here, "" of none."""
+    return TRANSPORTS.get(name or "", name or "")
+
+
 KERNEL_TARGETS = tuple(name for name, each in kinds.TRANSPORTS.items() if each.kernel_target)
 """Those whose target is in the kernel, and no program."""
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from harness.analysis import stats
-from harness.model import TRANSPORTS
+from harness.model import transport_title
 from harness.model.lines import capital, listed
 from harness.report import draw
 from harness.report.charts import EDGE, WIDTH, Chart, looks, vertical, whisker
@@ -163,7 +163,7 @@ def headline(found: Sequence[Conclusion]) -> list[str]:
 def _about(known: Sequence[Conclusion]) -> str:
     """``iSCSI over Gigabit Ethernet (wired) and WiFi 802.11n (wifi), without protection and with …``."""
     columns = [answer.column for answer in known]
-    transports = dict.fromkeys(TRANSPORTS.get(column.column.transport or "", "") for column in columns)
+    transports = dict.fromkeys(transport_title(column.column.transport) for column in columns)
     links = dict.fromkeys(f"{column.heading[1]} ({column.column.link})" for column in columns)
     kinds = dict.fromkeys(column.heading[3] for column in columns if column.column.protection)
     first = f"{listed([*filter(None, transports)], _MOST)} over {listed([*links], _MOST)}".strip()

@@ -19,7 +19,7 @@ import msgspec
 
 from harness.explain import volumes
 from harness.explain.curves import sentences
-from harness.model import TRANSPORTS, LinkProfile, Plan
+from harness.model import LinkProfile, Plan, transport_title
 from harness.model.escape import as_json, for_page
 from harness.model.lines import capital, counted, listed
 from harness.model.protections import protocol
@@ -545,7 +545,7 @@ def _column(fact: ColumnFacts) -> str:
         for name, known in (
             ("Link", _profile(fact.link) if fact.link else {}),
             *((protocol(name), words) for name, words in agreed.items()),
-            (f"{TRANSPORTS.get(fact.column.column.transport or '', '')} session", session),
+            (f"{transport_title(fact.column.column.transport)} session", session),
         )
         if known
     ]

@@ -24,7 +24,7 @@ from harness.explain.limits import RULES
 from harness.explain.remedy import Change
 from harness.explain.text import Explained, short
 from harness.explain.verdict import Confidence
-from harness.model import TRANSPORTS, Record, Setting, Status, block_word
+from harness.model import Record, Setting, Status, block_word, transport_title
 from harness.model.escape import printable
 from harness.model.lines import capital, counted, listed, wrapped
 from harness.model.protections import PROTECTIONS
@@ -192,7 +192,7 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def carrier(self) -> str:
         of = self.conclusion.column.column
-        return TRANSPORTS.get(of.transport or "", of.filesystem)
+        return transport_title(of.transport) or of.filesystem
 
     def loss(self, group: Group) -> Loss | None:
         size, depth = group
@@ -285,8 +285,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
             return "fio output (path not recorded):"
         emulated = frozenset(record.emulated for record in self.records if record.column.has_path)
         transports = dict.fromkeys(
-            TRANSPORTS.get(each.column.column.transport or "", each.column.column.filesystem)
-            for each in found
+            transport_title(each.column.column.transport) or each.column.column.filesystem for each in found
         )
         links = {frozenset({True}): " over emulated links", frozenset({False}): " over real links"}.get(
             emulated, ""
@@ -646,7 +645,7 @@ def _rows(found: Sequence[Conclusion], among: Sequence[Conclusion]) -> list[_Row
     above = None
     for each in found:
         column, of = each.column, each.column.column
-        carrier = TRANSPORTS.get(of.transport or "", "") if len(transports) > 1 else ""
+        carrier = transport_title(of.transport) if len(transports) > 1 else ""
         many = f"{of.initiators} initiators" if of.initiators > 1 else ""
         path = name = " ".join(filter(None, (of.link, carrier)))
         title = ", ".join(filter(None, (" ".join(filter(None, (of.link, column.rate, carrier))), many)))

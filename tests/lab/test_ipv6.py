@@ -8,7 +8,7 @@ import pytest
 
 from harness.analysis import path_demands, theory
 from harness.analysis.wire import framings
-from harness.model import IPV4, IPV6, LINK_LOCAL, Status
+from harness.model import IPV4, IPV6, KERNEL_TARGETS, LINK_LOCAL, Status
 from harness.results.store import RunFolder
 from tests.lab.cli import Measured, harness, is_sampled, measure, only_run, run_inside, well
 
@@ -86,11 +86,11 @@ def test_probes_speak_ipv6(tmp_path: Path) -> None:
 @pytest.mark.custom_kernel
 def test_what_takes_the_labs_custom_kernel(tmp_path: Path) -> None:
     words = ["--ip", "6", "--lab-kernel", "custom", "--link", "wired", "--link", "wifi"]
-    words += ["--transport", "iscsi", "--transport", "nvme-tcp"]
+    words += [f"--transport={name}" for name in KERNEL_TARGETS]
     words += [f"--protect={stack}" for stack in ("off", "on", "wireguard", "wireguard+aes128gcm16")]
     measured = measure(tmp_path, *words, *WRITES)
     records = measured.ok().values()
-    assert len(records) == 16 and {record.column.ip for record in records} == {IPV6}
+    assert len(records) == 8 * len(KERNEL_TARGETS) and {record.column.ip for record in records} == {IPV6}
 
 
 @pytest.mark.long
@@ -99,10 +99,10 @@ def test_virtual_time_agrees_with_theory_on_both_families(tmp_path: Path) -> Non
     """As docs/theory.md compares: one read of 4K at a time from a disk that takes 0.1 ms."""
     words = ["--virtual-time", "--disk", "sata-ssd", "--ip", "4", "--ip", "6", "--link", "wired"]
     words += [f"--protect={stack}" for stack in ("off", "aes128gcm16", "wireguard", "macsec")]
-    words += ["--transport", "iscsi", "--transport", "nvme-tcp", "--workload", "rand-read-4k"]
+    words += [*(f"--transport={name}" for name in KERNEL_TARGETS), "--workload", "rand-read-4k"]
     measured = measure(tmp_path, *words)
     plan = RunFolder(measured.folder).load_plan()
-    assert len(measured.records) == 16
+    assert len(measured.records) == 8 * len(KERNEL_TARGETS)
     times = {}
     for key, record in measured.records.items():
         assert record.status is Status.OK and record.read is not None, (key, record.reason)

@@ -1,4 +1,4 @@
-"""Every protection and stack in virtual time against theory, over iSCSI and NVMe/TCP.
+"""Every protection and stack in virtual time against theory, over iSCSI, and some over another transport.
 
 `python -m tests.lab.test_protections_against_theory` measures, and prints what docs/theory.md shows of it.
 """

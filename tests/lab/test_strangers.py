@@ -87,15 +87,20 @@ def test_files_mounted_by_nfs_and_smb_are_volumes() -> None:
     run_inside("inside.shares", "nfs", "smb", said=[*said])
 
 
-@pytest.mark.long
-@pytest.mark.custom_kernel
-def test_nvme_tcp_and_nbd() -> None:
-    run_inside("inside.strangers", "nvme", "nbd", said=read("NVMe/TCP", "NBD"), kernel="custom")
+OTHERS = {
+    "nvme": "NVMe/TCP",
+    "nbd": "NBD",
+}
 
 
 @pytest.mark.long
 @pytest.mark.custom_kernel
-def test_nvme_tcp_and_nbd_are_written_to() -> None:
-    run_inside(
-        "inside.strangers", "write-others", said=["NVMe/TCP: written to", "NBD: written to"], kernel="custom"
-    )
+def test_other_transports() -> None:
+    run_inside("inside.strangers", *OTHERS, said=read(*OTHERS.values()), kernel="custom")
+
+
+@pytest.mark.long
+@pytest.mark.custom_kernel
+def test_other_transports_are_written_to() -> None:
+    said = [f"{title}: written to" for title in OTHERS.values()]
+    run_inside("inside.strangers", "write-others", said=said, kernel="custom")

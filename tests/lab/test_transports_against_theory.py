@@ -1,6 +1,6 @@
-"""NVMe/TCP and NBD in virtual time against theory.
+"""Transports other than iSCSI in virtual time against theory.
 
-`python -m tests.lab.test_transports_against_theory nvme-tcp` measures, and prints what docs/theory.md
+`python -m tests.lab.test_transports_against_theory NAME` measures, and prints what docs/theory.md
 shows of it.
 """
 

@@ -291,14 +291,5 @@ def main() -> None:
         sys.stdout.write(f"{len(reference.cells)} cells: {file}\n")
 
 
-@pytest.mark.long
-def test_many_columns_over_nvme_tcp_are_up_at_once(tmp_path: Path) -> None:
-    """Each is a controller with a keep-alive timer of its own, and time jumps from one timer to the next."""
-    stacks = ("wireguard", "macsec", "macsec+wireguard", "macsec+aes128gcm16", "wireguard+aes128gcm16")
-    words = ("--virtual-time", "--link=wired", "--transport=nvme-tcp", "--protect=off", "--protect=on")
-    measured = measure(tmp_path, *words, *(f"--protect={stack}" for stack in stacks), *SMALL)
-    assert len(measured.ok()) == 2 * (2 + len(stacks)), measured.done
-
-
 if __name__ == "__main__":
     main()

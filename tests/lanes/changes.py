@@ -50,8 +50,8 @@ EVERYTHING = (
 """What every module stands on (fnmatch(3), where * matches / too)."""
 
 BY_NAME: Mapping[str, str] = {
-    "harness/storage/nvme/*": "nvme nvme-tcp TRANSPORTS",
-    "harness/analysis/wire/nvme.py": "nvme nvme-tcp TRANSPORTS",
+    "harness/storage/nvme/*": "nvme nvme-tcp TRANSPORTS KERNEL_TARGETS",
+    "harness/analysis/wire/nvme.py": "nvme nvme-tcp TRANSPORTS KERNEL_TARGETS",
     "harness/storage/nbd/*": "nbd TRANSPORTS",
     "harness/analysis/wire/nbd.py": "nbd TRANSPORTS",
     "harness/storage/disks.py": "disk hdd-7200 sata-ssd virtual-time",

@@ -6,16 +6,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import pytest
 
+from harness.model import TRANSPORTS
 from tests.machines.conftest import install
 from tests.machines.runs import TOGETHER, as_before, meanwhile, measured, snapshot
 from tests.machines.site import Site
 
 pytestmark = pytest.mark.short
-TRANSPORTS = ("iscsi", "nvme-tcp", "nbd")
 PROTECTIONS = ("off", "aes128gcm16", "wireguard")
 
 OWN = "/sys/kernel/config/nvmet"
@@ -33,7 +33,7 @@ NO_BUS, BUS_AGAIN = f"mv {BUS} {BUS}.away", f"mv {BUS}.away {BUS}"
 """As where no dbus is installed: who asks for the bus finds none. Who has it keeps it."""
 
 
-def each(option: str, values: Sequence[str]) -> list[str]:
+def each(option: str, values: Iterable[str]) -> list[str]:
     return [word for value in values for word in (option, value)]
 
 

@@ -8,6 +8,7 @@ import signal
 
 import pytest
 
+from harness.model import KERNEL_TARGETS
 from harness.protection.ipsec import IKE_PORT
 from tests.machines import runs
 from tests.machines.conftest import install
@@ -31,7 +32,7 @@ def test_ipsec(installed: Site, mode: str, auth: str) -> None:
 
 
 def test_other_protections(installed: Site) -> None:
-    transports, protections = ("iscsi", "nvme-tcp"), ("macsec", "macsec+aes128gcm16")
+    transports, protections = KERNEL_TARGETS, ("macsec", "macsec+aes128gcm16")
     words = (*each("--transport", transports), *each("--protect", protections))
     assert len(measured(installed, *words)) == len(transports) * len(protections)
 

@@ -62,7 +62,9 @@ def protect(
 
 
 def bring_up(lab: Lab) -> list[Up]:
-    _, nvme = (exports.load(name, {BackingKind.BLOCK}) for name in ("iscsi", "nvme-tcp"))
+    carriers = {carrier for _, _, carrier in COLUMNS} - {"iscsi"}
+    exports.load("iscsi", {BackingKind.BLOCK})
+    loaded = {name: exports.load(name, {BackingKind.BLOCK}) for name in carriers}
     plan = make_plan(RunRequest(links=("wired",), protect=STACKS, lab_kernel=LabKernel.DEBIAN))
     known = kinds.of_run(
         ProtectionContext(
@@ -75,7 +77,8 @@ def bring_up(lab: Lab) -> list[Up]:
             paths=len(FRAMINGS),
         )
     )
-    shared = {"iscsi": lab.iscsi, "nvme-tcp": lab.stack.enter_context(nvme.shared(lab.sides))}
+    shared = {name: lab.stack.enter_context(each.shared(lab.sides)) for name, each in loaded.items()}
+    shared["iscsi"] = lab.iscsi
     ups = []
     for index, framing in enumerate(FRAMINGS):
         link = lab.link(Framing(mtu_bytes=framing.mtu_bytes), index)

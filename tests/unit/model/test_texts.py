@@ -137,7 +137,7 @@ REFUSED = {
     "a path as a link's name": {"links": {"../x": {}}},
     "a release with a path": {"setting": {"other_kernel": {"key": "0" * 12, "release": "6.1/../x"}}},
     "a line in the configuration of fio": {"jobs": [{"name": "x", "options": [["bs", "4k\nfilename=/x"]]}]},
-    "a line in that of a session": {"iscsi": {"MaxBurstLength": "1\nnode.x"}},
+    "a line in that of a session": {"parameters": {"iscsi": {"MaxBurstLength": "1\nnode.x"}}},
     "a long name": {"run_id": "x" * 65},
     "a word for charon": {"proposals": {"aes128gcm16": {"esp": "aes;x"}}},
 }

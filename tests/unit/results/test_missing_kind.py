@@ -13,6 +13,7 @@ from harness.model import Column, IpsecMode
 from harness.model.errors import UsageError
 from harness.model.protections import PROTECTIONS, missing
 from harness.protection import kinds
+from harness.report import load, summary
 from tests.unit.command import harness
 from tests.unit.results_folder import made_plan, write
 from tests.unit.table.test_table import record
@@ -43,6 +44,11 @@ def test_figures_of_a_transport_are_the_same(run: Path) -> None:
 def test_a_report_has_its_columns_and_its_plan_is_refused(run: Path, tmp_path: Path) -> None:
     done = harness("explain", str(run), cwd=tmp_path)
     assert done.returncode == 0 and f"wired.{GONE}" in done.stdout, done.stderr
+    found = load([run])
+    rows = summary.lines(found.answers, found, 80)
+    assert (
+        f"iSCSI and {GONE} over emulated links" in " ".join(rows[:2]) and f"wired 1 Gbit/s {GONE}" in rows[9]
+    )
     done = harness("report", str(run), "-o", "page.html", cwd=tmp_path)
     assert done.returncode == 0 and GONE in (tmp_path / "page.html").read_text(encoding="utf-8")
     done = harness("run", "--resume", str(run), cwd=tmp_path)

@@ -146,7 +146,6 @@ def left_out(recipe: Recipe) -> set[str]:
 
 
 LEGACY = {"CONFIG_NETFILTER_XTABLES_LEGACY", "CONFIG_IP_NF_IPTABLES_LEGACY"}
-TLS = {"CONFIG_NVME_TCP_TLS", "CONFIG_NVME_TARGET_TCP_TLS"}
 IN_THE_LIBRARY = ("CHACHA20_X86_64", "POLY1305_X86_64", "SHA1_SSSE3", "SHA256_SSSE3", "SHA512_SSSE3")
 
 
@@ -165,7 +164,7 @@ def test_a_recipe_is_of_the_shipped_files_without_what_its_source_does_not_know(
     shipped = {"kernel.config", *(patch.name for patch in kernel.PATCHES)}
     assert set(found.files) == shipped - {kernel.COSTED}
     assert set(kernel.recipe(simulated=True).files) == shipped
-    assert left_out(found) == TLS | LEGACY
+    assert left_out(found) == {*sources.missed((6, 1))} | LEGACY
 
 
 def test_sources_limits_and_options_are_those_of_the_lists() -> None:
@@ -336,7 +335,6 @@ def test_a_package_is_installed_or_named(dpkg: dict[str, str]) -> None:
 @pytest.mark.usefixtures("dpkg")
 def test_patches_and_lines_are_for_versions() -> None:
     for version, has_xstate, missed in (
-        ((6, 1), True, TLS),
         ((6, 12), True, set()),
         ((7, 2), False, {sources.RADIOS, *(f"CONFIG_CRYPTO_{name}" for name in IN_THE_LIBRARY)}),
     ):
@@ -344,8 +342,10 @@ def test_patches_and_lines_are_for_versions() -> None:
         assert "clock.patch" in made.files and ("xstate.patch" in made.files) is has_xstate, version
         assert set(sources.missed(version)) == missed
     without = msgspec.structs.replace(built(RECIPE), lacks=("CONFIG_UML_NET=y",))
-    reported = kernel.lacking(without, dataclasses.replace(OTHER, version=(6, 1)))
-    assert reported.startswith("Linux 6.1.192-harness does not have CONFIG_NVME_TCP_TLS (TLS for NVMe/TCP ")
+    reported = kernel.lacking(without, dataclasses.replace(OTHER, version=(7, 2)))
+    assert reported.startswith(
+        f"Linux 6.1.192-harness does not have {sources.RADIOS} (a disk's data arrives "
+    )
     assert reported.endswith(", CONFIG_UML_NET=y: what cannot work without them is skipped")
     assert kernel.lacking(built(RECIPE), OTHER) == ""
 

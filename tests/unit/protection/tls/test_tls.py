@@ -31,11 +31,13 @@ from harness.protection.layer import Carried, Due
 from harness.protection.programs import xfrm_listener as program
 from harness.protection.tls import kind as tls
 from harness.storage.nvme import transport as nvme
+from harness.testbeds.lab.kernels import kernel, source
 from harness.testbeds.requirements import Asked
 from tests.unit.fakes import World
 from tests.unit.fakes.paths import link_path
 from tests.unit.storage.nvme.test_nvme import up, wanted
 from tests.unit.test_ipv6 import frame, require_filter, seen, tcp
+from tests.unit.testbeds.test_kernel import OTHER, RECIPE, built
 from tests.unit.testbeds.test_selftest import problems, tried
 
 PORT = nvme.PORT
@@ -286,3 +288,9 @@ def test_doctor_says_that_it_is_not_possible_on_machines(tmp_path: Path) -> None
     asked = Asked(transports=(), protections=("tls",))
     ((_, message),) = problems(tried(World(), "target", tmp_path, asked)).items()
     assert "not possible yet over" in message
+
+
+def test_kernels_before_it_are_built_without_its_options() -> None:
+    assert set(source.missed((6, 1))) == {"CONFIG_NVME_TCP_TLS", "CONFIG_NVME_TARGET_TCP_TLS"}
+    reported = kernel.lacking(built(RECIPE), dataclasses.replace(OTHER, version=(6, 1)))
+    assert reported.startswith("Linux 6.1.192-harness does not have CONFIG_NVME_TCP_TLS (TLS for NVMe/TCP ")

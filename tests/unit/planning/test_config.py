@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.model import TRANSPORTS, IkeAuth
+from harness.model import TRANSPORTS, IkeAuth, kinds
 from harness.model.errors import UsageError
 from harness.parse.profiles import data_folder
 from harness.planning.plan import make_plan
@@ -58,6 +58,12 @@ def test_the_documented_file_is_right_and_complete(tmp_path: Path) -> None:
     example = page.split("```toml\n")[1].split("```")[0]
     load_request(written(tmp_path, example))
     assert set(tomllib.loads(example)) == set(RunRequest.__struct_fields__) - {"destroy"}
+
+
+def test_a_transport_whose_sessions_have_parameters_has_an_option_for_them() -> None:
+    for name, kind in kinds.TRANSPORTS.items():
+        assert bool(kind.option) is bool(kind.parameters) is bool(kind.hint), name
+        assert not kind.option or getattr(RunRequest(), kind.option) == ()
 
 
 def test_a_file_that_the_page_cache_answers_is_named() -> None:

@@ -372,7 +372,8 @@ def _heat_map(
 
 def _looks(limit: Limit) -> tuple[str, str]:
     """The classes of a limit's cell, and of text on it."""
-    return ("gr", "m") if limit is Limit.UNKNOWN else (f"{RULES[limit].parts[0]} pa", "m in")
+    parts = RULES[limit].parts if limit in RULES else ()
+    return (f"{parts[0]} pa", "m in") if parts else ("gr", "m")
 
 
 def _words(limit: Limit) -> str:

@@ -111,6 +111,10 @@ def test_a_heat_map_says_what_limits_by_colour_and_by_letter() -> None:
     assert chart.body.count(">L</text>") + chart.body.count(">R</text>") == cells + 2
     assert chart.body.count(">~") == len(curve.estimates)
     assert ">round trip</text>" in chart.body and ">link</text>" in chart.body
+    # Each limit has a letter, and a colour if it has a part of the time.
+    for limit in Limit:
+        (chart,) = of_surfaces.heat_maps([curve], {run: dict.fromkeys(limits, limit)})
+        assert chart.body.count(f">{of_surfaces.LETTERS[limit]}</text>") >= (limit is not Limit.UNKNOWN)
     # Without limits there are shades alone.
     (chart,) = of_surfaces.heat_maps([curve], {})
     assert "fill-opacity:0.54" in chart.body and ">?</text>" not in chart.body and " pa" not in chart.body

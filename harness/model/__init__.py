@@ -922,7 +922,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def encrypts(self, column: Column) -> bool | None:
         """Whether a column's protections encrypt; None without any, and where that is a program's secret."""
         known = [name for name in column.protection if name not in AS_PROGRAMS_SAY]
-        if any(name not in self.proposals or self.proposals[name].encrypts for name in known):
+        found = [self.proposals.get(name) or PROTECTIONS.get(name) for name in known]
+        if any(each is None or each.encrypts for each in found):
             return True
         return False if known == [*column.protection] and known else None
 

@@ -34,9 +34,10 @@ class Encapsulation(kinds.Declared, frozen=True, kw_only=True, forbid_unknown_fi
 
     Each packet grows by ``around_bytes`` of headers and check values, with ``has_ip`` also by a header of the
     link's IP, after it was padded to a multiple of ``pads_to_bytes``, but not beyond what passes. Of what
-    surrounds it ``sealed_bytes`` are encrypted. The link's MTU shrinks by ``takes_bytes``. ``is_queued``: a
-    worker encrypts, so for TCP packets have not been sent until then. With ``pre_existing`` no run makes it,
-    and what it makes of packets is unknown. If it ``is_missing``, results have it, and the harness does not.
+    surrounds it ``sealed_bytes`` are encrypted; it ``encrypts`` what it carries, or only authenticates that.
+    The link's MTU shrinks by ``takes_bytes``. ``is_queued``: a worker encrypts, so for TCP packets have not
+    been sent until then. With ``pre_existing`` no run makes it, and what it makes of packets is unknown. If
+    it ``is_missing``, results have it, and the harness does not.
     """
 
     place: StackPlace
@@ -48,6 +49,7 @@ class Encapsulation(kinds.Declared, frozen=True, kw_only=True, forbid_unknown_fi
     pads_to_bytes: int = 1
     takes_bytes: int = 0
     is_queued: bool = False
+    encrypts: bool = True
     pre_existing: bool = False
     is_missing: bool = False
 

@@ -69,11 +69,12 @@ def of(proposal: Proposal) -> Cipher:
 
 
 def of_protection(protection: Sequence[str], proposals: Mapping[str, Proposal]) -> Cipher | None:
-    """The probe of a path's cipher; None without protection, and for a stack."""
+    """The probe of a path's cipher; None without protection, for a stack, and for what has no cipher."""
     if len(protection) != 1:
         return None
     (name,) = protection
-    return kinds.named(name).cipher or of(proposals[name])
+    known = kinds.named(name).cipher
+    return of(proposals[name]) if known is None and name in proposals else known
 
 
 def aead(algorithms: Sequence[str], key_bits: int | None) -> Aead:

@@ -10,10 +10,15 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.model import TRANSPORTS
-from harness.model.protections import NESTING, PROTECTIONS
+import pytest
+
+from harness.model import PROTECTION_OFF, TRANSPORTS
+from harness.model.protections import MADE, NESTING, PROTECTIONS
+from harness.planning.plan import make_plan
+from harness.planning.request import RunRequest
 from harness.protection import kinds
 from harness.storage import transports
+from harness.terminal.console import print_plan
 from tests.unit import sources
 
 HARNESS = Path(__file__).parents[2] / "harness"
@@ -74,3 +79,17 @@ def test_no_kind_is_named_away_from_its_home_and_each_is_listed() -> None:
     here = {name for name, each in PROTECTIONS.items() if not each.is_missing}
     assert {each.name for each in kinds.ALL} == {"", *here}
     assert {name for names in NESTING for name in names} == here
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_each_kind_can_be_planned_and_shown(transport: str) -> None:
+    """All that a run can bring up beside IPsec, as columns of one plan."""
+    asked = RunRequest(links=("wired",), protect=(PROTECTION_OFF, *MADE), transports=(transport,))
+    plan, lines = make_plan(asked), list[str]()
+    print_plan(plan, lines.append)
+    words = " ".join(" ".join(lines).split())
+    for column in plan.columns:
+        encrypts = [PROTECTIONS[name].encrypts for name in column.protection]
+        assert plan.encrypts(column) is (encrypts[0] if encrypts else None)
+        assert plan.shown(column) in words
+    assert {name for column in plan.columns for name in column.protection} == {*MADE}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -33,6 +33,12 @@ OF_WORKLOADS = {"depth": "depths", "block": "blocks", "jobs": "numjobs"}
 RATIOS = {"depth": math.sqrt(2), "jobs": math.sqrt(2)}
 """From each point of a range to the next; 2 on the other axes."""
 
+
+WRITTEN: Mapping[Callable[..., float], Callable[[float], str]] = {
+    parse_duration_s: lambda value: f"{value * 1e6:.0f}us",
+    parse_percent: format_percent,
+}
+"""Quantities that are no whole numbers, by how they are read."""
 
 OF_RUNS = {"confidence": "--confidence", "repeats": "--repeats", "max_repeats": "--max-repeats"}
 """Options that set in another way how often a point is measured; a sweep refuses them."""
@@ -155,9 +161,6 @@ def _between(name: str, low: float, high: float) -> list[str]:
     """The values from the one to the other, each typed as ``harness run`` takes it."""
     steps = max(1, math.ceil(math.log(high / low, RATIOS.get(name, 2)) - 1e-9))
     values = [low * (high / low) ** (step / steps) for step in range(steps + 1)]
-    if name in ("rtt", "loss"):
-        values = [float(f"{value:.2g}") for value in values]
-        written = [f"{value * 1e6:.0f}us" if name == "rtt" else format_percent(value) for value in values]
-    else:
-        written = [str(round(value)) for value in values]
+    write = WRITTEN.get(QUANTITIES[name].parse) if name in QUANTITIES else None
+    written = (str(round(each)) if write is None else write(float(f"{each:.2g}")) for each in values)
     return list(dict.fromkeys(written))

@@ -372,7 +372,7 @@ def _heat_map(
 
 def _looks(limit: Limit) -> tuple[str, str]:
     """The classes of a limit's cell, and of text on it."""
-    parts = RULES[limit].parts if limit in RULES else ()
+    parts = () if limit is Limit.UNKNOWN else RULES[limit].parts
     return (f"{parts[0]} pa", "m in") if parts else ("gr", "m")
 
 

@@ -146,8 +146,8 @@ def test_what_all_points_have_is_not_marked_and_both_directions_are_named(tmp_pa
 
 
 def surface(folder: Path) -> Path:
-    """Outputs of fio at three depths and two block sizes."""
-    for depth, block in itertools.product((1, 4, 16), (1, 16)):
+    """Outputs of fio at six depths and three block sizes."""
+    for depth, block in itertools.product((1, 2, 4, 8, 16, 32), (1, 4, 16)):
         read = fio_job()["read"]
         moves = {name: block * read[name] for name in ("io_bytes", "io_kbytes", "bw_bytes", "bw")}
         made = job(bs=f"{4 * block}k", iodepth=depth) | {"read": read | moves}

@@ -101,6 +101,8 @@ def _columns(plan: Plan) -> None:
 
 def _sections(plan: Plan) -> None:
     """What this harness does not know of it does not measure either (``sections.require``)."""
+    if len(plan.sections) > 1:
+        raise UsageError(f"expected one section, found {shown(', '.join(plan.sections))}")
     section = sections.of_plan(plan)
     if not plan.probing and bool(plan.sections) is (section is not None):
         has_open_loop = section is not None and section.has_open_loop

@@ -56,8 +56,12 @@ class Section(Generic[T]):
 
     def of(self, plan: Plan) -> T:
         """What a plan says. UsageError if it is not of this type."""
+        return self.read(plan.sections[self.name])
+
+    def read(self, said: Mapping[str, object]) -> T:
+        """The same of the section alone."""
         try:
-            return msgspec.convert(plan.sections[self.name], self.holds)
+            return msgspec.convert(said, self.holds)
         except msgspec.ValidationError as error:
             raise UsageError(f"sections.{self.name}: {error}") from error
 

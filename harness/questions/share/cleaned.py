@@ -444,9 +444,8 @@ def _agreed(cleaner: Cleaner, found: Mapping[str, Mapping[str, str]]) -> dict[st
 
 def _sections(cleaner: Cleaner, found: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Those that are known, by the kinds of their fields."""
-    kinds = {name: section.holds for name, section in sections.known().items() if name in found}
-    said = {name: msgspec.convert(found[name], kind) for name, kind in kinds.items()}
-    return {name: msgspec.to_builtins(cleaner.clean(each)) for name, each in said.items()}
+    known = {name: section.read(found[name]) for name, section in sections.known().items() if name in found}
+    return {name: msgspec.to_builtins(cleaner.clean(said)) for name, said in known.items()}
 
 
 FIELDS: Mapping[str, Callable[[Cleaner, Any], Any]] = {

@@ -14,6 +14,7 @@ from harness.model.errors import UsageError
 from harness.model.protections import PROTECTIONS, missing
 from harness.protection import kinds
 from harness.report import load, summary
+from harness.results import rules
 from tests.unit.command import harness
 from tests.unit.results_folder import made_plan, write
 from tests.unit.table.test_table import record
@@ -65,6 +66,11 @@ def test_nothing_is_said_of_packets_of_a_protection(monkeypatch: pytest.MonkeyPa
     assert done.returncode == 0 and "wired+macsec" in done.stdout, done.stderr
     with pytest.raises(UsageError, match="a protection that this harness has, found macsec"):
         kinds.named("macsec")
+
+
+def test_a_plan_of_two_questions_is_refused() -> None:
+    with pytest.raises(UsageError, match="expected one section, found 'gone, other'"):
+        rules.check(made_plan(sections={"gone": {}, "other": {}}))
 
 
 def test_cells_of_a_question_are_shown_as_any_other(tmp_path: Path) -> None:

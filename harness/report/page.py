@@ -30,6 +30,7 @@ from harness.report.content import ColumnFacts, LoadedResults, Origin, Words, pl
 from harness.report.losses import WHISKERS, headline
 from harness.report.picture import NEEDS, OVER_AXES, drawn
 from harness.results.machine import MACHINE
+from harness.results.sections import AdaptiveSection
 from harness.table import Metric
 from harness.table.comparison import Comparison
 from harness.table.curves import doubts
@@ -364,7 +365,7 @@ def _left(plan: Plan, results: LoadedResults) -> tuple[Sequence[str], list[tuple
     done = Counter((record.column, record.workload.name) for record in records)
     lines: list[tuple[str, ...]] = []
     section = results.sections.get(plan.run_id)
-    if section is None or not section.is_adaptive:
+    if not isinstance(section, AdaptiveSection):
         for column in plan.columns:
             left = {job.name: plan.repeats - done[column, job.name] for job in plan.jobs}
             measured = sum(done[column, job.name] for job in plan.jobs)

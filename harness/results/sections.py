@@ -7,6 +7,7 @@ here is shown as any other, and not measured.
 
 from __future__ import annotations
 
+import abc
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -44,14 +45,12 @@ class Outcome(NamedTuple):
 class Section(Generic[T]):
     """What a question adds to plans. ``name`` is the question's, ``holds`` the type of what a plan says.
 
-    If it ``is_adaptive``, it becomes clear only during the run which cells are measured. With
-    ``has_open_loop`` all its jobs send their requests at a rate, and otherwise none does. A question has its
-    own of what is here, as far as it differs from any run.
+    With ``has_open_loop`` all its jobs send their requests at a rate, and otherwise none does. A question has
+    its own of what is here, as far as it differs from any run.
     """
 
     name: str
     holds: type[T]
-    is_adaptive = False
     has_open_loop = False
 
     def of(self, plan: Plan) -> T:
@@ -118,13 +117,17 @@ class Section(Generic[T]):
         """The command that measures over a range of an axis; empty if it has none."""
         return ""
 
-    def amount(self, plan: Plan) -> str:
-        """How much there is to measure if it is adaptive: a line for ``--plan``."""
-        raise NotImplementedError
 
+class AdaptiveSection(Section[T], abc.ABC):
+    """One by which it becomes clear only during the run which cells are measured."""
+
+    @abc.abstractmethod
+    def amount(self, plan: Plan) -> str:
+        """How much there is to measure: a line for ``--plan``."""
+
+    @abc.abstractmethod
     def left(self, plan: Plan, records: Sequence[Record]) -> Rows:
-        """What is measured already, and what is left, if it is adaptive."""
-        raise NotImplementedError
+        """What is measured already, and what is left."""
 
 
 @functools.cache
@@ -146,8 +149,7 @@ def over(axis: str, first: str, last: str) -> str:
 
 def is_adaptive(plan: Plan) -> bool:
     """Whether it becomes clear only during the run which cells are measured."""
-    section = of_plan(plan)
-    return section is not None and section.is_adaptive
+    return isinstance(of_plan(plan), AdaptiveSection)
 
 
 def command(results: Measured, cells: Sequence[Any]) -> str:

@@ -218,7 +218,7 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     block, rule = len(made.places), made.stop
     fewest = made.repeats if rule is None else max(made.repeats, FEWEST)
     counts = [fewest] if rule is None else [fewest, rule.max_repeats]
-    if section is not None and section.is_adaptive:
+    if isinstance(section, sections.AdaptiveSection):
         time = " to ".join(dict.fromkeys(format_duration(round(each)) for each in duration.section_s(made)))
         to(f"{section.amount(made)}, about {time}")
         return

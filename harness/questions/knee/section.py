@@ -10,13 +10,12 @@ from harness.model import LATENCIES, Plan, Record
 from harness.model.errors import UsageError
 from harness.model.units import unknown_name
 from harness.questions.knee.search import TRIALS, Goals, Knee, KneeSchedule, knees, searches
-from harness.results.sections import Rows, Section
+from harness.results.sections import AdaptiveSection, Rows
 
 
-class KneeSection(Section[Goals]):
+class KneeSection(AdaptiveSection[Goals]):
     name = "knee"
     holds = Goals
-    is_adaptive = True
     has_open_loop = True
 
     def check(self, plan: Plan) -> None:

@@ -24,7 +24,7 @@ from harness.model.texts import Name
 from harness.model.units import unknown_name
 from harness.results.axes import AXES, Curve
 from harness.results.curves import MeasuredCurve, Surface, measured, surfaces
-from harness.results.sections import Rows, Section
+from harness.results.sections import AdaptiveSection, Rows
 
 AT_ONCE = 3
 """Points of a curve in a block: to fit one takes a tenth of a second or more."""
@@ -134,10 +134,9 @@ class SweepSchedule(Schedule):
         return left[:AT_ONCE]
 
 
-class SweepSection(Section[Sweep]):
+class SweepSection(AdaptiveSection[Sweep]):
     name = "sweep"
     holds = Sweep
-    is_adaptive = True
 
     def check(self, plan: Plan) -> None:
         asked = self.of(plan)

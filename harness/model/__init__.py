@@ -437,7 +437,7 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     for Ethernet: FCS 4, preamble and SFD 8, inter-frame gap 12). ``tcp_window_bytes`` is the most that TCP
     may have in flight in each direction; None: the hosts decide. ``queue_packets`` is how many packets wait
     for the medium in each direction before further ones are lost; None: no limit is met. ``radio``: real
-    802.11 of that standard (``harness.network.wifi``) if the lab has its own kernel. ``hops``: the link is a
+    802.11 of that standard (``harness.network.air``) if the lab has its own kernel. ``hops``: it is a
     row of such segments (``harness.network.paths``); delay, jitter and loss then apply to the whole row, and
     each hop adds its own delay.
 

@@ -1,4 +1,4 @@
-"""Which transports, protections and kinds of hops there are, by the ``kind.toml`` of each folder.
+"""Which transports, protections, kinds of hops and of radios there are, by the ``kind.toml`` of each folder.
 
 Who reads results needs to know that much, and imports nothing of what brings one up.
 """
@@ -92,6 +92,16 @@ class HopKind(Declared, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.hops or tuple(f"{self.name}{number}" for number in range(1, count + 1))
 
 
+class RadioKind(Declared, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What simulates radios, where the kernel has ``kernel_option``: links of at most ``most_paths`` paths,
+    which take ``column_s`` more to come up than over a cable, and ``cell_s`` more for each cell."""
+
+    kernel_option: str
+    most_paths: int
+    cell_s: float
+    column_s: float
+
+
 K = TypeVar("K", bound=Declared)
 
 
@@ -108,3 +118,5 @@ def declared(package: str, declared_type: type[K]) -> dict[str, K]:
 
 TRANSPORTS = declared("storage", TransportKind)
 HOPS = declared("network/paths", HopKind)
+RADIOS = next(iter(declared("network/air", RadioKind).values()), None)
+"""None where it was taken out: WiFi is emulated then."""

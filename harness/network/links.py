@@ -13,6 +13,7 @@ import ipaddress
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
@@ -122,6 +123,14 @@ class LinkPlace:
             initiator_address=addresses.of(self.profile.ip, self.index, 1),
             target_address=addresses.of(self.profile.ip, self.index, 2),
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folders:
+    """``private``: for sockets and secrets, vanishes with the testbed; ``logs``: for the programs' output."""
+
+    private: Path
+    logs: Path
 
 
 def ends(path: LinkPath) -> tuple[tuple[End, Host, str, str, str], ...]:

@@ -12,6 +12,7 @@ import math
 from statistics import fmean
 
 from harness.model import DEFAULT_TRANSPORT, Cell, Column, Job, Plan
+from harness.model.kinds import RADIOS, RadioKind
 from harness.parse.jobfile import described, is_open_loop, moved_bytes, wall_estimate_s
 from harness.parse.open_loop import trial_s
 from harness.probes import cipher, throughput
@@ -25,11 +26,8 @@ START_S = 4.0
 FILL_BYTES_S = 100e6
 """Assumed for filling a volume with random data, 1M at a time: gigabit's rate, about."""
 
-LOCAL_CELL_S, CELL_S, WIFI_CELL_S = 0.18, 0.24, 0.44
+LOCAL_CELL_S, CELL_S = 0.18, 0.24
 """Around the measurement of one cell, by its column: fio's start, counters, the proof, the record."""
-
-WIFI_COLUMN_S = 1.0
-"""More for one over 802.11: access point and station."""
 
 INITIATOR_CELL_S = 0.1
 """Around the measurement of one cell, for each further initiator: counters, the proof."""
@@ -114,15 +112,21 @@ def _fio_s(plan: Plan, job: Job) -> float:
 def _around_s(plan: Plan, column: Column) -> float:
     if not column.has_path:
         return LOCAL_CELL_S
-    around_s = WIFI_CELL_S if plan.has_radio(plan.links.get(column.link)) else CELL_S
-    return around_s + INITIATOR_CELL_S * (column.initiators - 1)
+    radios = _radios(plan, column)
+    return CELL_S + (radios.cell_s if radios else 0.0) + INITIATOR_CELL_S * (column.initiators - 1)
+
+
+def _radios(plan: Plan, column: Column) -> RadioKind | None:
+    """What the column's radios are simulated by, if it has any."""
+    return RADIOS if plan.has_radio(plan.links.get(column.link)) else None
 
 
 def _column_s(plan: Plan, column: Column, repeats: int) -> float:
     if not column.has_path:
         return 0.0
     found_s = transports.named(column.transport or DEFAULT_TRANSPORT).column_s
-    found_s += WIFI_COLUMN_S if plan.has_radio(plan.links.get(column.link)) else 0.0
+    radios = _radios(plan, column)
+    found_s += radios.column_s if radios else 0.0
     found_s += max((each.column_s for each in kinds.each_of(column.protection)), default=0.0)
     found_s *= column.initiators  # one after another
     if plan.probes:

@@ -41,10 +41,6 @@ SMALL_FRAME_BYTES = 192
 """The most that such a frame has: headers of Ethernet, protection, IP, TCP and iSCSI, IV, padding, check
 value."""
 
-RADIO_HEADER_BYTES = 44
-"""IEEE Std 802.11, 9.3.2.1: QoS data 26, CCMP 8, LLC/SNAP 8 and 2 to align them; they replace Ethernet's
-header."""
-
 SETTLE_S = 1.0
 """How long a sampled packet may wait in a queue after its state has counted it."""
 

@@ -406,9 +406,9 @@ class CellComposer(Composer):
         self._columns[column] = up
         if connected_luns:
             associations = [
-                connected_lun.up.wifi_path.association
+                connected_lun.up.air_path.association
                 for connected_lun in connected_luns
-                if connected_lun.up.wifi_path
+                if connected_lun.up.air_path
             ]
             self._note_column(
                 column,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,8 @@ from harness.hosts.black_box import BlackBoxHost
 from harness.hosts.journal import Journal
 from harness.model import ENDS, PROTECTION_OFF, Column, LinkProfile, Plan
 from harness.model.errors import CommandFailed
-from harness.network import interfaces, links, paths, trunk, wifi
+from harness.network import air, interfaces, links, paths, trunk
+from harness.network.air.kind import AirPath
 from harness.observe import counters
 from harness.observe.hops import AskedHop, Hop
 from harness.probes import emulation
@@ -35,9 +35,6 @@ from harness.protection.kind import ProtectionContext, ProtectionDriver, Underla
 from harness.protection.layer import HEADER_BYTES, Layer
 from harness.results.events import Emit, Phase
 from harness.storage import transports
-
-RADIOS_PER_PATH = 3
-"""The station's, the access point's, and one that listens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +70,7 @@ class ColumnPath:
     watched: tuple[proof.CapturedLayer, ...]
     agreed: dict[str, dict[str, str]] = field(default_factory=dict)
     control: dict[str, canary.Control] = field(default_factory=dict)
-    wifi_path: wifi.WifiPath | None = None
+    air_path: AirPath | None = None
 
     @property
     def has_tls(self) -> bool:
@@ -117,8 +114,8 @@ class Columns:
                     paths=len(self._paths),
                 )
             )
-            if self._wifi_paths:
-                radios = wifi.Radios(RADIOS_PER_PATH * len(self._wifi_paths))
+            if self._air_paths:
+                radios = air.simulated().radios(len(self._air_paths))
                 self._shared.enter_context(self.journal.hold(self.hosts.initiators[0], radios))
             yield
 
@@ -128,15 +125,12 @@ class Columns:
         if number:
             raw /= self.hosts.initiators[number].name
         raw.mkdir(parents=True, exist_ok=True)
-        has_radio = self.plan.has_radio(self.plan.links[column.link])
-        wifi_path = self._wifi_path(column, number, stack, raw) if has_radio else None
-        link = (
-            wifi_path.path if wifi_path is not None else stack.enter_context(self._link(column, number, raw))
-        )
+        air_path = None
+        if self.plan.has_radio(self.plan.links[column.link]):
+            air_path = stack.enter_context(self._through_air(column, number, raw))
+        link = air_path.path if air_path else stack.enter_context(self._link(column, number, raw))
         if not link.is_shared:
             link = dataclasses.replace(link, port=self._port(column))
-        if wifi_path is not None:
-            wifi_path = dataclasses.replace(wifi_path, path=link)
         self.made.append(link)
         # Before any protection, and before a capture looks for what does not belong there. In virtual time
         # it would be nothing, and to measure it would change the run.
@@ -150,8 +144,8 @@ class Columns:
             frames = kinds.foreign_frames(link)
             watching = stack.enter_context(capture.capture(link, raw, frames, protected=False))
             watched = proof.CapturedLayer(path=link, capture=watching)
-            return ColumnPath(link=link, path=link, watched=(watched,), wifi_path=wifi_path)
-        return self._protected(column, link, wifi_path, stack, raw)
+            return ColumnPath(link=link, path=link, watched=(watched,), air_path=air_path)
+        return self._protected(column, link, air_path, stack, raw)
 
     def _pre_existing(
         self, column: Column, path: links.LinkPath, stack: contextlib.ExitStack, raw: Path
@@ -226,7 +220,7 @@ class Columns:
         self,
         column: Column,
         link: links.LinkPath,
-        wifi_path: wifi.WifiPath | None,
+        air_path: AirPath | None,
         stack: contextlib.ExitStack,
         raw: Path,
     ) -> ColumnPath:
@@ -253,7 +247,7 @@ class Columns:
             path, mtu_bytes = layer.within, framing.inner_mtu_bytes(mtu_bytes) if framing else mtu_bytes
         if path is not up[-1][0].below:
             stack.enter_context(overlay.passing(self.journal, path))
-        headers = [proof.RADIO_HEADER_BYTES if wifi_path is not None else HEADER_BYTES]
+        headers = [air_path.header_bytes if air_path else HEADER_BYTES]
         headers += [layer.header_bytes for layer, _ in up]
         return ColumnPath(
             link=link,
@@ -266,7 +260,7 @@ class Columns:
             ),
             agreed={name: layer.agreed for name, (layer, _) in zip(column.protection, up, strict=True)},
             control=control,
-            wifi_path=wifi_path,
+            air_path=air_path,
         )
 
     @property
@@ -286,33 +280,17 @@ class Columns:
             transports.DEFAULT.port if column.transport is None else transports.named(column.transport).port
         )
 
-    def _wifi_path(
-        self, column: Column, number: int, stack: contextlib.ExitStack, logs: Path
-    ) -> wifi.WifiPath:
-        """A link over radios: one for each end, and one that listens."""
-        plan, host = self.plan, self.hosts.initiators[number]
-        profile = plan.links[column.link]
-        if profile.radio is None:
-            raise AssertionError(f"{profile.name} has no radio")
-        index = self._paths.index((column, number))
-        radio = RADIOS_PER_PATH * self._wifi_paths.index((column, number))
-        place = self._place(host, profile, index)
-        network = wifi.Network(
-            ssid=f"harness-{self.plan.tag}-{index}", standard=profile.radio, security=plan.wifi_security
-        )
-        path, association = stack.enter_context(
-            wifi.bring_up(place, network, folder=self.private / f"wifi-{index}", logs=logs, first_radio=radio)
-        )
-        listening = f"h{self.plan.tag}s{index}"
-        wifi.place_radio(host, radio + 2, listening, None)
-        file = next(f for n in itertools.count(1) if not (f := logs / f"air-{n}.pcap").exists())
-        listener = stack.enter_context(
-            wifi.sniffer(host, listening, network.frequency_mhz, association.bssid, file=file)
-        )
-        return wifi.WifiPath(path=path, association=association, listener=listener)
+    def _through_air(
+        self, column: Column, number: int, logs: Path
+    ) -> contextlib.AbstractContextManager[AirPath]:
+        plan, index = self.plan, self._paths.index((column, number))
+        place = self._place(self.hosts.initiators[number], plan.links[column.link], index)
+        folders = links.Folders(private=self.private / f"wifi-{index}", logs=logs)
+        of_these = self._air_paths.index((column, number))
+        return air.simulated().bring_up(place, plan.wifi_security, of_these, folders)
 
     @property
-    def _wifi_paths(self) -> list[tuple[Column, int]]:
+    def _air_paths(self) -> list[tuple[Column, int]]:
         links = self.plan.links
         return [path for path in self._paths if self.plan.has_radio(links[path[0].link])]
 
@@ -342,7 +320,7 @@ class Columns:
         if not plan.capabilities.shares_kernel:
             return trunk.bring_up(place, target, initiator_trunk="vec0", target_trunk=f"vec{number}")
         if profile.hops is not None:
-            folders = paths.Folders(private=self.private / f"path-{index}", logs=logs)
+            folders = links.Folders(private=self.private / f"path-{index}", logs=logs)
             return paths.bring_up(place, folders)
         return links.bring_up(place, first=index - number if number else None)
 

@@ -13,7 +13,7 @@ import msgspec
 from harness.hosts import Host
 from harness.model import ClientPart, Job, Record, Status
 from harness.model.errors import HarnessError
-from harness.network import wifi, wireless
+from harness.network import wireless
 from harness.network.links import LinkPath
 from harness.parse import fio, jobfile
 from harness.parse.jobfile import moves_read, moves_write
@@ -165,11 +165,8 @@ class _Watched:
             if connected_lun.is_wireless
             else None
         )
-        self._airs = (
-            stack.enter_context(wifi.proved(connected_lun.up.wifi_path))
-            if connected_lun.up.wifi_path is not None
-            else []
-        )
+        self._air_path = connected_lun.up.air_path
+        self._airs = stack.enter_context(self._air_path.proved()) if self._air_path else []
 
     def begin(self) -> None:
         """Read the counters of each protection, the outermost first."""
@@ -198,9 +195,10 @@ class _Watched:
             part.reasons += failures
         part.proof = proof.of_all(proofs)
         part.interfaces = proof.interfaces(self._connected_lun.link, self._before[0], self._after[0])
-        for air in self._airs:
+        if self._air_path is not None and self._airs:
+            (air,) = self._airs
             moved = sum(io.bytes for io in (part.read, part.write) if io is not None)
-            part.reasons += wifi.judge(air, moved, self._connected_lun.link.profile.mtu_bytes)
+            part.reasons += self._air_path.judge(air, moved)
             part.proof = msgspec.structs.replace(part.proof, air=air)
         if self._association is not None:
             part.wifi = tuple(self._association())

@@ -286,6 +286,12 @@ def python_inside(module: str, *words: str) -> tuple[str, ...]:
     )
 
 
+def on_custom_kernel(*words: str, virtual_time: bool = False) -> Done:
+    """A command in a lab on the custom kernel."""
+    clock = ["--virtual-time"] if virtual_time else []
+    return harness("lab", "exec", "--kernel", "custom", *clock, "--", *words)
+
+
 def run_inside(
     module: str,
     *words: str,

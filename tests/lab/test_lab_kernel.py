@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from harness.model import Ciphers
 from harness.testbeds.lab.kernels import building, kernel
-from tests.lab.cli import Done, harness, measure, python_inside, run_inside, well
+from tests.lab.cli import measure, on_custom_kernel, python_inside, run_inside, well
 
 pytestmark = [pytest.mark.lab, pytest.mark.custom_kernel]
 
@@ -20,24 +19,18 @@ BUILT_IN = (
 LOADED = "brd null_blk nbd mac80211_hwsim wireguard macsec tls nvme_tcp nvmet_tcp"
 
 
-def own(*words: str, virtual_time: bool = False) -> Done:
-    """A command on the custom kernel."""
-    clock = ["--virtual-time"] if virtual_time else []
-    return harness("lab", "exec", "--kernel", "custom", *clock, "--", *words)
-
-
 def test_it_boots_and_says_which_one_it_is() -> None:
-    done = well(own("uname", "-rv"))
+    done = well(on_custom_kernel("uname", "-rv"))
     recipe = kernel.recipe()
     version, _, _ = recipe.source_version.partition("-")
     assert done.out == f"{version}-harness #{recipe.key} {building.TIMESTAMP}\n"
 
 
 def test_modprobe_knows_what_is_built_in_and_loads_the_rest() -> None:
-    done = own("sh", "-euc", f"for m in {BUILT_IN}; do modprobe $m; done; cat /proc/modules")
+    done = on_custom_kernel("sh", "-euc", f"for m in {BUILT_IN}; do modprobe $m; done; cat /proc/modules")
     assert (done.status, done.out) == (0, ""), done
     script = f"for m in {LOADED}; do modprobe --first-time $m; done; cut -d' ' -f1 /proc/modules"
-    done = well(own("sh", "-euc", script))
+    done = well(on_custom_kernel("sh", "-euc", script))
     assert set(LOADED.split()) <= set(done.out.split()), done
 
 
@@ -53,12 +46,12 @@ with_instructions = pytest.mark.skipif(
 
 @with_instructions
 def test_ciphers_give_what_the_portable_ones_give() -> None:
-    well(own(*python_inside("inside.same_ciphers")))
+    well(on_custom_kernel(*python_inside("inside.same_ciphers")))
 
 
 @with_instructions
 def test_nobody_loses_vector_registers_while_the_kernel_encrypts() -> None:
-    well(own(*python_inside("inside.vector_registers")))
+    well(on_custom_kernel(*python_inside("inside.vector_registers")))
 
 
 PORTABLE = "gcm_base(ctr(aes-generic),ghash-generic)"
@@ -86,26 +79,13 @@ def test_a_run_encrypts_as_it_was_asked_to(tmp_path: Path, ciphers: str, driver:
 
 
 def test_virtual_time_waits_for_nobody() -> None:
-    done = well(own("sh", "-c", "date +%s; sleep 3600; date +%s", virtual_time=True))
+    done = well(on_custom_kernel("sh", "-c", "date +%s; sleep 3600; date +%s", virtual_time=True))
     first, last = map(int, done.out.split())
     assert 3600 <= last - first <= 3601
 
 
-@pytest.mark.parametrize(
-    ("pair", "virtual_time"),
-    [
-        *[("802.11ax wpa3", False), ("802.11n wpa2", True)],
-        *(pytest.param(pair, False, marks=pytest.mark.long) for pair in ("802.11n wpa2", "802.11ac open")),
-        *(pytest.param(pair, True, marks=pytest.mark.long) for pair in ("802.11ac open", "802.11ax wpa3")),
-    ],
-)
-def test_stations_associate_encrypt_and_share_the_air(pair: str, virtual_time: bool) -> None:
-    done = well(own(*python_inside("inside.on_the_air", *pair.split()), virtual_time=virtual_time))
-    sys.stdout.write(done.out)
-
-
 @pytest.mark.long
 def test_disks_take_the_time_of_their_profiles() -> None:
-    done = well(own(*python_inside("inside.modelled_disks"), virtual_time=True))
-    again = own(*python_inside("inside.modelled_disks"), virtual_time=True)
+    done = well(on_custom_kernel(*python_inside("inside.modelled_disks"), virtual_time=True))
+    again = on_custom_kernel(*python_inside("inside.modelled_disks"), virtual_time=True)
     assert again.out == done.out, "virtual time repeats to the last digit"

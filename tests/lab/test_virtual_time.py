@@ -212,18 +212,6 @@ def test_wifi_is_802_11_with_its_proofs(matrix: Measured, tmp_path: Path) -> Non
 
 
 @pytest.mark.long
-def test_other_protections_of_the_air(tmp_path: Path) -> None:
-    words = ("--link", "wifi", "--ipsec", "off", "--virtual-time", "--wifi-security")
-    wpa3 = measure(tmp_path / "wpa3", *words, "wpa3", *SMALL).records["wifi-wpa3.rand-read-4k.r1"]
-    assert wpa3.proof is not None and wpa3.proof.air is not None
-    assert (wpa3.proof.air.key_management, wpa3.proof.air.clear_frames) == ("SAE", 0)
-    bare = measure(tmp_path / "open", *words, "open", *SMALL).records["wifi-open.rand-read-4k.r1"]
-    assert bare.proof is not None and bare.proof.air is not None
-    assert bare.proof.air.cipher == "NONE" and bare.proof.air.clear_frames > 0
-    assert bare.proof.air.protected_frames_sampled == 0
-
-
-@pytest.mark.long
 def test_debians_kernel_has_the_emulated_link(tmp_path: Path) -> None:
     words = ("--link", "wifi", "--ipsec", "off", "--lab-kernel", "debian", *SMALL)
     for record in measure(tmp_path / "emulated", *words).records.values():

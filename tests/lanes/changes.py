@@ -66,7 +66,7 @@ BY_NAME: Mapping[str, str] = {
     "harness/protection/pre_existing.py": "portal pre-existing",
     "harness/protection/ipsec/pre_existing.py": "portal pre-existing",
     "harness/protection/ipsec/offload.py": "aes128gcm16-gso gso",
-    "harness/network/wifi.py": "wifi radio radios",
+    "harness/network/air/*": "wifi radio radios",
     "harness/network/paths/pppoe/*": "pppoe",
     "harness/network/paths/openflow/*": "openflow",
     "harness/network/paths/*": "switched routed pppoe openflow",

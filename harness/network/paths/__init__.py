@@ -16,11 +16,9 @@ from harness.model import IPV6, LinkProfile, kinds
 from harness.model.errors import RequirementError
 from harness.model.offered import offered
 from harness.model.units import unknown_name
-from harness.network.links import LinkPath, LinkPlace
+from harness.network.links import Folders, LinkPath, LinkPlace
 from harness.network.paths import chain
-from harness.network.paths.kind import Folders, PathKind
-
-__all__ = ["Folders", "bring_up", "modules", "private_folders"]
+from harness.network.paths.kind import PathKind
 
 _BY_NAME: dict[str, PathKind] = {each.name: each for each in offered(__name__, within="kind")}
 

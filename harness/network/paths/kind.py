@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 
-from harness.network.links import LinkPath, LinkPlace
-
-
-@dataclass(frozen=True, kw_only=True)
-class Folders:
-    """``private``: for sockets and secrets, vanishes with the testbed; ``logs``: for the programs' output."""
-
-    private: Path
-    logs: Path
+from harness.network.links import Folders, LinkPath, LinkPlace
 
 
 @dataclass(frozen=True, kw_only=True)

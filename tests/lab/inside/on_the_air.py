@@ -14,9 +14,10 @@ from typing import cast
 from harness.hosts import Host, NamespaceHost
 from harness.hosts.journal import Journal
 from harness.model import Duplex, LinkProfile, Security, Standard
-from harness.network import wifi, wireless
+from harness.network import wireless
+from harness.network.air.radios import wifi
+from harness.network.air.radios.wifi import Network, Radios
 from harness.network.links import LinkPlace
-from harness.network.wifi import Network, Radios
 from tests.lab.inside.kernel import SERVER, assert_rate
 
 RATE_BIT_S = 50_000_000

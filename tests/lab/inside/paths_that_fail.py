@@ -13,8 +13,7 @@ from harness.hosts import PRIVATE, NamespaceHost
 from harness.hosts.journal import Journal
 from harness.model.errors import CommandFailed
 from harness.network import paths
-from harness.network.links import LinkPath, LinkPlace
-from harness.network.paths import Folders
+from harness.network.links import Folders, LinkPath, LinkPlace
 from harness.parse.profiles import load_link
 from harness.runs import leftovers
 

@@ -370,12 +370,12 @@ def test_where_the_framing_is_not_known_frames_are_counted_all_the_same() -> Non
 
 def test_over_a_radio_headers_are_longer() -> None:
     """QoS data, CCMP, LLC with SNAP, and what aligns them (IEEE Std 802.11, 9.3.2.1)."""
-    assert module.RADIO_HEADER_BYTES == 26 + 8 + 8 + 2
+    header_bytes = 26 + 8 + 8 + 2
     cell = Cell()
     for way in (cell.to_target, cell.to_initiator):
-        way.frame_bytes += module.RADIO_HEADER_BYTES - 14
+        way.frame_bytes += header_bytes - 14
     assert len(cell.judge()[1]) == 4
-    assert cell.judge(header_bytes=module.RADIO_HEADER_BYTES)[1] == []
+    assert cell.judge(header_bytes=header_bytes)[1] == []
 
 
 def test_each_direction_has_to_be_covered_by_esp_at_each_end() -> None:

@@ -336,16 +336,14 @@ def test_a_package_is_installed_or_named(dpkg: dict[str, str]) -> None:
 def test_patches_and_lines_are_for_versions() -> None:
     for version, has_xstate, missed in (
         ((6, 12), True, set()),
-        ((7, 2), False, {sources.RADIOS, *(f"CONFIG_CRYPTO_{name}" for name in IN_THE_LIBRARY)}),
+        ((7, 2), False, {"CONFIG_MAC80211_HWSIM", *(f"CONFIG_CRYPTO_{name}" for name in IN_THE_LIBRARY)}),
     ):
         made = kernel.recipe(dataclasses.replace(OTHER, version=version))
         assert "clock.patch" in made.files and ("xstate.patch" in made.files) is has_xstate, version
         assert set(sources.missed(version)) == missed
     without = msgspec.structs.replace(built(RECIPE), lacks=("CONFIG_UML_NET=y",))
     reported = kernel.lacking(without, dataclasses.replace(OTHER, version=(7, 2)))
-    assert reported.startswith(
-        f"Linux 6.1.192-harness does not have {sources.RADIOS} (a disk's data arrives "
-    )
+    assert reported.startswith("Linux 6.1.192-harness does not have CONFIG_MAC80211_HWSIM (a disk's data ")
     assert reported.endswith(", CONFIG_UML_NET=y: what cannot work without them is skipped")
     assert kernel.lacking(built(RECIPE), OTHER) == ""
 

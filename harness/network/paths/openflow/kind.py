@@ -20,9 +20,9 @@ from harness.hosts.journal import Journal
 from harness.model import LinkProfile, OpenFlow
 from harness.model.errors import CommandFailed, HarnessError
 from harness.network import links
-from harness.network.links import LinkPath, LinkPlace, NetworkNamespace, VethPair
+from harness.network.links import Folders, LinkPath, LinkPlace, NetworkNamespace, VethPair
 from harness.network.paths.chain import FAR, NEAR, address
-from harness.network.paths.kind import Folders, PathKind
+from harness.network.paths.kind import PathKind
 
 MODULES = ("openvswitch",)
 SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"

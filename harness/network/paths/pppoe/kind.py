@@ -15,10 +15,10 @@ from harness.hosts import Host, programs
 from harness.model import PppAuth
 from harness.model.errors import CommandFailed
 from harness.model.escape import printable
-from harness.network.links import LinkPath, LinkPlace
+from harness.network.links import Folders, LinkPath, LinkPlace
 from harness.network.paths import routing
 from harness.network.paths.chain import FAR, NEAR, address
-from harness.network.paths.kind import Folders, PathKind
+from harness.network.paths.kind import PathKind
 from harness.network.paths.pppoe import pppd
 
 MODULES = ("pppoe", "iptable_mangle", "xt_TCPMSS")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 
-from harness.network.links import LinkPath, LinkPlace
+from harness.network.links import Folders, LinkPath, LinkPlace
 from harness.network.paths import routing
 from harness.network.paths.chain import FAR, NEAR, address
-from harness.network.paths.kind import Folders, PathKind
+from harness.network.paths.kind import PathKind
 
 
 @contextlib.contextmanager

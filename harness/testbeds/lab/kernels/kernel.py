@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from harness.hosts import packages
-from harness.model import KERNEL_KEY, LabKernel, caches
+from harness.model import KERNEL_KEY, LabKernel, caches, kinds
 from harness.model.errors import RequirementError, UsageError
 from harness.model.texts import Commit, KernelKey, KernelRelease, Prose
 from harness.model.units import shown
@@ -237,7 +237,7 @@ def with_costs() -> Built:
 def has_radios(release: str | None = None) -> bool:
     """Whether the custom kernel, built or not, has 802.11: the default one, or one of another release."""
     version = sources.of(None).version if release is None else sources.version_of(release)
-    return sources.is_for(sources.RADIOS, version)
+    return kinds.RADIOS is not None and sources.is_for(kinds.RADIOS.kernel_option, version)
 
 
 def usual() -> LabKernel:

@@ -34,8 +34,6 @@ PACKAGES = ("linux-source-6.1", "linux-source-6.12", "linux-source-7.2", "linux-
 """Each release of Debian has one of them; testing has the last, or the one before it. If several are
 installed, the first one counts."""
 
-RADIOS = "CONFIG_MAC80211_HWSIM"
-
 PACKAGE = re.compile(r"linux-source-(\d+)\.(\d+)")
 
 READ_DEADLINE_S = 300
@@ -76,7 +74,7 @@ LIMITS = (
     VersionRange("CONFIG_NETFILTER_XTABLES_LEGACY", _TABLES, since=(6, 17)),
     VersionRange("CONFIG_IP_NF_IPTABLES_LEGACY", _TABLES, since=(6, 17)),
     VersionRange("CONFIG_PROC_SYSCTL", "since Linux 7.3 it is SYSCTL, which is always on", before=(7, 3)),
-    VersionRange(RADIOS, _WIFI, before=(7, 0), is_missed=True),
+    VersionRange("CONFIG_MAC80211_HWSIM", _WIFI, before=(7, 0), is_missed=True),
     VersionRange("CONFIG_CRYPTO_CHACHA20_X86_64", _LIBRARY, before=(6, 16), is_missed=True),
     VersionRange("CONFIG_CRYPTO_POLY1305_X86_64", _LIBRARY, before=(6, 16), is_missed=True),
     VersionRange("CONFIG_CRYPTO_SHA1_SSSE3", _LIBRARY, before=(6, 16), is_missed=True),

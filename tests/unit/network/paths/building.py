@@ -12,8 +12,7 @@ import pytest
 from harness.hosts.journal import Journal
 from harness.model.errors import CommandFailed, HarnessError
 from harness.network import links, paths
-from harness.network.links import LinkPath
-from harness.network.paths import Folders
+from harness.network.links import Folders, LinkPath
 from harness.parse.profiles import load_link
 from tests.unit.fakes import Failure, World
 from tests.unit.network.worlds import said

@@ -11,7 +11,7 @@ from harness.hosts.journal import Journal
 from harness.hosts.packages import Package
 from harness.model.errors import RequirementError, UsageError
 from harness.network import links, paths
-from harness.network.paths import Folders
+from harness.network.links import Folders
 from harness.network.paths.pppoe import kind, pppd
 from harness.parse.profiles import data_folder, load_link
 from harness.planning.plan import make_plan

@@ -12,9 +12,10 @@ import pytest
 from harness.model import AirProof, Security
 from harness.model.errors import CommandFailed, DeviceRefused
 from harness.model.ranges import out_of_range
-from harness.network import wifi
-from harness.network.wifi import Air, Network, Radios, WifiAssociation
+from harness.network.air.radios import wifi
+from harness.network.air.radios.wifi import Air, Network, Radios, WifiAssociation
 from tests.unit.fakes import World
+from tests.unit.fakes.paths import link_path
 
 WPA2 = Network(ssid="harness-ab12", standard="802.11n", security=Security.WPA2)
 WPA3 = Network(ssid="harness-ab12", standard="802.11ax", security=Security.WPA3)
@@ -116,6 +117,11 @@ def proof(initiator: int = 2_000_000, target: int = 2_000_000, **changes: object
     return msgspec.convert({**whole, **changes}, AirProof)
 
 
+def path() -> wifi.WifiPath:
+    listener = mock.Mock(spec=wifi.Sniffer, look=lambda: Air())
+    return wifi.WifiPath(path=link_path(World()), association=WifiAssociation(), listener=listener)
+
+
 def test_what_went_through_the_air_is_judged() -> None:
     unheard = ["expected data frames at the monitoring radio"]
     for found, said in (
@@ -127,19 +133,20 @@ def test_what_went_through_the_air_is_judged() -> None:
         (proof(cipher="NONE", protected_frames_sampled=0, clear_frames=9), []),
         (proof(cipher="NONE", protected_frames_sampled=0), unheard),
     ):
-        for words, reason in zip(said, wifi.judge(found, 1_000_000, 1500), strict=True):
+        for words, reason in zip(said, path().judge(found, 1_000_000), strict=True):
             assert words in reason
-    assert wifi.judge(proof(protected_frames_sampled=0), 4096, 1500) == [], "a few may pass unheard"
+    assert path().judge(proof(protected_frames_sampled=0), 4096) == [], "a few may pass unheard"
 
 
-def test_a_station_is_counted_in_both_directions_and_anew_when_it_associates_anew() -> None:
+def test_a_station_is_counted_in_both_directions_and_anew_when_it_associates_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     dump = "Station 02:00:00:00:01:00 (on w)\n\trx bytes:\t100\n\trx packets:\t1\n\ttx bytes:\t20\n"
     world = World(answers=[(("iw", "dev", "w", "station", "dump"), (0, dump, ""))])
     assert wifi.station_bytes(world.host("initiator"), "w") == 120
-    counted = iter([(5000, 6000), (10, 7000)])
-    path = mock.Mock(counters=lambda: next(counted), listener=mock.Mock(look=lambda: Air()))
-    path.association.key_management = path.association.cipher = "x"
-    with wifi.proved(path) as found:
+    counted = iter([[5000, 6000], [10, 7000]])
+    monkeypatch.setattr(wifi.WifiPath, "counters", lambda _: next(counted))
+    with path().proved() as found:
         pass
     (air,) = found
     assert (air.station_bytes_initiator, air.station_bytes_target) == (0, 1000)

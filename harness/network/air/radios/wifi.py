@@ -34,6 +34,10 @@ REGULATORY_DOMAIN = "US"
 
 CIPHER = "CCMP"
 
+HEADER_BYTES = 44
+"""IEEE Std 802.11, 9.3.2.1: QoS data 26, CCMP 8, LLC/SNAP 8 and 2 to align them; they replace Ethernet's
+header."""
+
 PCAP_HEADER_BYTES = 24
 SAMPLING = 16
 """The sniffer keeps one encrypted frame in this many."""
@@ -323,57 +327,54 @@ def station_bytes(host: Host, iface: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class WifiPath:
-    """A link over radios: what its ends agreed on, and the radio that listens."""
+    """A link over radios (``air.kind.AirPath``): what its ends agreed on, and the radio that listens."""
 
     path: LinkPath
     association: WifiAssociation
     listener: Sniffer
+    header_bytes: int = HEADER_BYTES
 
     def counters(self) -> list[int]:
         """Station bytes at the initiator's and the target's end, up to now."""
         return [station_bytes(host, iface) for _, host, iface, _, _ in links.ends(self.path)]
 
-
-@contextlib.contextmanager
-def proved(wifi_path: WifiPath) -> Iterator[list[AirProof]]:
-    """Prove what goes through the air while the context lasts; then the list has that one proof."""
-    wifi_path.listener.look()
-    before = wifi_path.counters()
-    found: list[AirProof] = []
-    yield found
-    # A station that associates anew is counted anew; all that counts is what is missing then.
-    near, far = (max(0, now - was) for was, now in zip(before, wifi_path.counters(), strict=True))
-    air = wifi_path.listener.look()
-    found.append(
-        AirProof(
-            key_management=wifi_path.association.key_management,
-            cipher=wifi_path.association.cipher,
-            station_bytes_initiator=near,
-            station_bytes_target=far,
-            protected_frames_sampled=air.protected,
-            clear_frames=air.clear,
-            sampling=SAMPLING,
+    @contextlib.contextmanager
+    def proved(self) -> Iterator[list[AirProof]]:
+        self.listener.look()
+        before = self.counters()
+        found: list[AirProof] = []
+        yield found
+        # A station that associates anew is counted anew; all that counts is what is missing then.
+        near, far = (max(0, now - was) for was, now in zip(before, self.counters(), strict=True))
+        air = self.listener.look()
+        found.append(
+            AirProof(
+                key_management=self.association.key_management,
+                cipher=self.association.cipher,
+                station_bytes_initiator=near,
+                station_bytes_target=far,
+                protected_frames_sampled=air.protected,
+                clear_frames=air.clear,
+                sampling=SAMPLING,
+            )
         )
-    )
 
-
-def judge(found: AirProof, moved: int, mtu_bytes: int) -> list[str]:
-    """Reasons why ``moved`` bytes cannot all have gone through the air, protected as agreed on."""
-    reasons = [
-        f"fio moved {moved} bytes, but the {end}'s station counted only {counted}"
-        for end, counted in (
-            ("initiator", found.station_bytes_initiator),
-            ("target", found.station_bytes_target),
-        )
-        if counted < moved
-    ]
-    is_open = found.cipher != CIPHER
-    if found.clear_frames and not is_open:
-        reasons.append(f"{found.clear_frames} data frames were on the air in clear")
-    heard = found.clear_frames if is_open else found.protected_frames_sampled * found.sampling
-    if not heard and moved > ENOUGH_FRAMES * found.sampling * mtu_bytes:
-        reasons.append("expected data frames at the monitoring radio, found none")
-    return reasons
+    def judge(self, found: AirProof, moved: int) -> list[str]:
+        reasons = [
+            f"fio moved {moved} bytes, but the {end}'s station counted only {counted}"
+            for end, counted in (
+                ("initiator", found.station_bytes_initiator),
+                ("target", found.station_bytes_target),
+            )
+            if counted < moved
+        ]
+        is_open = found.cipher != CIPHER
+        if found.clear_frames and not is_open:
+            reasons.append(f"{found.clear_frames} data frames were on the air in clear")
+        heard = found.clear_frames if is_open else found.protected_frames_sampled * found.sampling
+        if not heard and moved > ENOUGH_FRAMES * found.sampling * self.path.profile.mtu_bytes:
+            reasons.append("expected data frames at the monitoring radio, found none")
+        return reasons
 
 
 @contextlib.contextmanager

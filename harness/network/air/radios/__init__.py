@@ -1,0 +1,1 @@
+"""802.11 over radios that the kernel simulates."""

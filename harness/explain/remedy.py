@@ -15,7 +15,8 @@ from harness.analysis import stations
 from harness.analysis.change import ChangeKind, ChangeStep
 from harness.analysis.interval import Interval
 from harness.analysis.limit import Limit
-from harness.explain.waterfall import Sample, parts
+from harness.explain import limits
+from harness.explain.waterfall import OF_RULES, Sample, parts
 from harness.model import ENDS
 
 DEEPEST = 32
@@ -93,7 +94,8 @@ def forecast(guess: Sample, draws: Sequence[tuple[Sample, Chances]], step: Chang
     # Nothing goes faster than the link lets it.
     bound_ns = path.busy_ns if path is not None else 0.0
     time_ns, then = max(likely.ns, bound_ns), likely.limited_by
-    is_of_lab = guess.is_bare_emulation and then is Limit.CPU and likely.utilization > FULL
+    is_full = then is Limit.CPU and likely.utilization > FULL
+    is_of_lab = is_full and limits.of_parts(guess.evidence)["cpu"] is Limit.LAB
     if guess.time_ns < WORTH * time_ns or (step.kind is ChangeKind.RATE and is_of_lab):
         return None
     drawn = sorted(after(sample, step, chances).ns for sample, chances in draws) or [time_ns]
@@ -163,7 +165,7 @@ def _cell(sample: Sample, step: ChangeStep, chances: Chances, *, is_after: bool)
         work={at: factor * max(0.0, core_ns - shown_ns)},
         whole={at: factor * shown_ns},
         device_ns=device_ns,
-        idle_ns=besides_ns + found.get("emulation", 0.0) + found.get("lost_packets", 0.0),
+        idle_ns=besides_ns + sum(found.get(name, 0.0) for name in OF_RULES),
     )
 
 

@@ -17,7 +17,7 @@ from random import Random
 import msgspec
 
 from harness.analysis import stations
-from harness.analysis.change import ChangeStep
+from harness.analysis.change import ChangeKind, ChangeStep
 from harness.analysis.interval import exact
 from harness.analysis.limit import Limit
 from harness.explain import headroom, limits, remedy, waterfall
@@ -102,8 +102,8 @@ def judge(evidence: Evidence) -> Verdict:
     if guess is None or evidence.direction is None or evidence.block_bytes is None:
         reason = "; ".join(evidence.missing) or "the cell has no figure"
         return Verdict(limited_by=Limit.UNKNOWN, confidence=Confidence.NONE, reason=reason)
-    if evidence.column.is_local:
-        return _of_device(evidence, guess)
+    if (held := limits.holding(evidence)) is not None:
+        return _held(evidence, guess, *held)
     bounds = _bounds(guess)
     limit, share = _limit(guess)
     # Where nothing is known but the time, all draws would say so.
@@ -138,7 +138,7 @@ def judge(evidence: Evidence) -> Verdict:
         waterfall_ns=waterfall.in_ns(guess, saturated=tightest not in (None, Limit.LATENCY)),
         overlapped_ns=waterfall.overlapped_ns(guess),
         bounds_ns={name: round(bound) for name, bound in bounds.items()},
-        change=_change(guess, draws, named),
+        change=_change(evidence, guess, draws, named),
         headroom=headroom.of(evidence, named),
     )
 
@@ -146,7 +146,7 @@ def judge(evidence: Evidence) -> Verdict:
 def likely(evidence: Evidence) -> Limit:
     """The limit by the middle of the evidence, without the draws that say how sure it is."""
     guess = waterfall.best_guess(evidence)
-    return Limit.UNKNOWN if guess is None else Limit.DEVICE if evidence.column.is_local else _limit(guess)[0]
+    return Limit.UNKNOWN if guess is None else (limits.holding(evidence) or _limit(guess))[0]
 
 
 def is_lab_limited(evidence: Evidence) -> bool:
@@ -160,18 +160,19 @@ def _is_bare(sample: Sample) -> bool:
     return all(part is None for part in known)
 
 
-def _of_device(evidence: Evidence, guess: Sample) -> Verdict:
+def _held(evidence: Evidence, guess: Sample, limit: Limit, why: str) -> Verdict:
     whole_ns = round(guess.whole_ns)
-    confidence, unsure = _confidence(evidence, Limit.DEVICE, 1.0)
+    confidence, unsure = _confidence(evidence, limit, 1.0)
     return Verdict(
-        limited_by=Limit.DEVICE,
+        limited_by=limit,
         confidence=confidence,
         unsure=unsure,
-        reason="the disk is the only part involved" if evidence.reread is None else "no other part is known",
+        reason=why,
         share=1.0,
         holds=1.0,
+        detail=RULES[limit].detail(evidence),
         whole_ns=whole_ns,
-        waterfall_ns={"device": whole_ns, "rest": 0},
+        waterfall_ns={RULES[limit].part: whole_ns, "rest": 0},
     )
 
 
@@ -222,9 +223,9 @@ _OF_LINK = [limit for limit in Limit if RULES[limit].is_of_link]
 
 def _by_limit(parts: Mapping[str, float], sample: Sample) -> dict[Limit, float]:
     """How much of an I/O's time is each limit's, in ns; 0 of those that have none."""
-    added = _NOTHING.copy()
+    added, owners = _NOTHING.copy(), limits.of_parts(sample.evidence)
     for name, part in parts.items():
-        added[limits.of_part(name, sample)] += part
+        added[owners.get(name, Limit.UNKNOWN)] += part
     return added
 
 
@@ -241,10 +242,10 @@ def _limit(sample: Sample) -> tuple[Limit, float]:
     if first is Limit.LATENCY:
         known = {name: part for name, part in parts.items() if name != "rest"}
         return _largest(known, sum(known.values()), sample)[0], share
-    if first is Limit.CPU:
-        secret = sample.crypto_ns or 0.0
-        return limits.of_part("crypto" if secret > bounds[first] - secret else "cpu", sample), share
-    return limits.of_part("device", sample) if first is Limit.DEVICE else first, share
+    part = RULES[first].part
+    if first is Limit.CPU and (secret := sample.crypto_ns or 0.0) > bounds[first] - secret:
+        part = "crypto"
+    return limits.of_parts(sample.evidence)[part], share
 
 
 def _largest(parts: Mapping[str, float], whole_ns: float, sample: Sample) -> tuple[Limit, float]:
@@ -391,10 +392,14 @@ def _confidence(evidence: Evidence, limit: Limit, share: float) -> tuple[Confide
     )
 
 
-def _change(guess: Sample, draws: Sequence[Sample], limit: Limit) -> Change | None:
+def _change(evidence: Evidence, guess: Sample, draws: Sequence[Sample], limit: Limit) -> Change | None:
     """What would help, if it can be made and forecast: a processor twice as fast, or no headers, cannot be
     made; what a faster cipher gives was forecast as up to 1.4 times too little."""
-    step = RULES[limit].change(guess)
+    kind = RULES[limit].change(evidence)
+    if kind is None:
+        return None
+    is_deeper = kind is ChangeKind.DEPTH
+    step = remedy.deeper(guess) if is_deeper else ChangeStep(kind, 2 if kind is ChangeKind.RATE else 0.5)
     return None if step is None else _forecast(guess, draws, step)
 
 

@@ -19,12 +19,14 @@ import msgspec
 from harness.analysis.interval import Interval, exact
 from harness.analysis.path_demands import Demands
 from harness.explain.evidence import Baselines, Evidence
+from harness.explain.limits import RULES
 
 MODEL = 0.02
 """How far the closed form is trusted: virtual time agrees with it within 0.75 % (docs/theory.md)."""
 
 OF_PATH = ("link", "round_trip", "window", "transport", "framing")
-PARTS = ("device", *OF_PATH, "lost_packets", "emulation", "crypto", "cpu", "queue", "rest")
+OF_RULES = {rule.part: rule.takes for rule in RULES.values() if rule.takes is not None}
+PARTS = (*dict.fromkeys(rule.part for rule in RULES.values() if rule.part), "queue", "rest")
 
 At = Callable[[Interval], float]
 
@@ -36,8 +38,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     beyond the same link unprotected, and ``crypto_ns`` the part of it for cipher and check. ``cipher_ns``
     is how long these keep a core busy, whether or not anything waits for it. ``core_ns`` is how long the
     busiest core works for one I/O, and ``work_ns`` the same as far as it is known better from another link.
-    ``emulation_ns`` is what the emulation of the link adds, and ``lost_packets_ns`` what waiting for these
-    does. ``faster`` is the path at twice the rate. ``evidence`` is what it is read from.
+    ``taken_ns`` is what rules say that their parts take (``Rule.takes``). ``faster`` is the path at twice the
+    rate. ``evidence`` is what it is read from.
     """
 
     evidence: Evidence
@@ -51,14 +53,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     cipher_ns: float | None
     core_ns: float | None
     work_ns: float | None
-    emulation_ns: float | None = None
-    lost_packets_ns: float | None = None
+    taken_ns: Mapping[str, float] = {}
     faster: Demands | None = None
-
-    @property
-    def is_bare_emulation(self) -> bool:
-        """The link is emulated and nothing is protected, so what processors do is the lab's own."""
-        return self.evidence.is_emulated and not self.evidence.column.protection
 
     @property
     def is_alone(self) -> bool:
@@ -122,8 +118,8 @@ def _reading(evidence: Evidence, at: At, *, model: float, split: float, waited: 
         cipher_ns=cipher,
         core_ns=time_ns * busy if busy is not None else None,
         work_ns=at(evidence.work_ns) if evidence.work_ns is not None else None,
-        emulation_ns=at(evidence.emulation_ns) if evidence.emulation_ns is not None else None,
-        lost_packets_ns=at(evidence.lost_packets.time_ns) if evidence.lost_packets is not None else None,
+        # From the last on: earlier versions drew the emulation's first.
+        taken_ns={name: at(ns) for name, takes in reversed(OF_RULES.items()) if (ns := takes(evidence))},
         faster=evidence.faster.scaled(model) if evidence.faster is not None else None,
     )
 
@@ -193,10 +189,10 @@ def _step(evidence: Evidence, below: Baselines, time_ns: float, busy: float | No
 def parts(sample: Sample) -> dict[str, float]:
     """The parts of ``sample.whole_ns``, in ns; unknown ones are left out.
 
-    ``lost_packets`` and ``emulation`` are no more than the link, the device and crypto leave. ``cpu`` is
-    the processors' part besides crypto: at depth 1, no more than the others leave. ``rest`` is what nothing
-    explains. It is below zero if the others add up to more than was measured. What goes on at the same time
-    is a part once (``overlapped``).
+    Those of ``OF_RULES`` are no more than the link, the device and crypto leave. ``cpu`` is the processors'
+    part besides crypto: at depth 1, no more than the others leave. ``rest`` is what nothing explains. It is
+    below zero if the others add up to more than was measured. What goes on at the same time is a part once
+    (``overlapped``).
     """
     found = _served(sample)
     for name, ns in _meanwhile(sample, found).items():
@@ -204,13 +200,11 @@ def parts(sample: Sample) -> dict[str, float]:
     if sample.crypto_ns:
         found["crypto"] = sample.crypto_ns
     left = sample.whole_ns - sum(found.values())
-    if sample.lost_packets_ns:
-        found["lost_packets"] = min(sample.lost_packets_ns, max(0.0, left))
-        left -= found["lost_packets"]
-    if sample.emulation_ns:
-        # Before the processors' part: a core that is woken to send what netem held back counts as busy.
-        found["emulation"] = min(sample.emulation_ns, max(0.0, left))
-        left -= found["emulation"]
+    # Before the processors' part: a core that is woken to send what netem held back counts as busy.
+    for name in OF_RULES:
+        if (ns := sample.taken_ns.get(name, 0.0)) > 0:
+            found[name] = min(ns, max(0.0, left))
+            left -= found[name]
     work = _work_ns(sample)
     if work is not None:
         found["cpu"] = min(work, max(0.0, left)) if sample.depth == 1 else work

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from harness.explain.limits import RULES
 from harness.model.escape import for_page, printable
 
 _COLOURS: Mapping[str, tuple[str, str]] = {
@@ -32,20 +33,8 @@ theme, and of the dark one."""
 LIGHT: Mapping[str, str] = {name: light for name, (light, _) in _COLOURS.items()}
 DARK: Mapping[str, str] = {name: dark for name, (_, dark) in _COLOURS.items()}
 
-PARTS: Mapping[str, str] = {
-    "device": "#808080",
-    "link": "#6699dd",
-    "round_trip": "#99ddff",
-    "window": "#bbbb11",
-    "transport": "#22bb88",
-    "framing": "#eedd88",
-    "lost_packets": "#ddff33",
-    "emulation": "#aa77ff",
-    "crypto": "#ee7744",
-    "cpu": "#ffaabb",
-}
-"""The parts of an I/O's time, after Paul Tol's scheme "light", which black text can be read on: no two are
-nearer than 15 (CIE 1976) for protanopes, deuteranopes and tritanopes. No series has these colours."""
+PARTS: Mapping[str, str] = {rule.part: rule.colour for rule in RULES.values() if rule.colour}
+"""Of the parts of an I/O's time, after Paul Tol's scheme "light"."""
 
 INK = "#111111"
 """Of text on a part."""

@@ -31,23 +31,6 @@ LEGENDS = (
 )
 """What is said of the three kinds of picture, in words."""
 
-LETTERS = {
-    Limit.DEVICE: "D",
-    Limit.TARGET: "G",
-    Limit.LINK: "L",
-    Limit.ROUND_TRIP: "R",
-    Limit.WINDOW: "W",
-    Limit.TRANSPORT: "T",
-    Limit.FRAMING: "F",
-    Limit.LOST_PACKETS: "S",
-    Limit.CRYPTO: "C",
-    Limit.CPU: "P",
-    Limit.LATENCY: "Q",
-    Limit.LAB: "E",
-    Limit.UNKNOWN: "?",
-}
-"""What stands in a cell for a limit, for who cannot tell the colours apart."""
-
 LOADS = frozenset({"depth", "jobs"})
 """Axes along which there is a response curve."""
 
@@ -325,7 +308,7 @@ def _heat_map(
     wide = max(_ROOM_PX, (WIDTH - left - 2) / len(across))
     top = 34.0
     best = max(curve.at(place).mid for place in places.values())
-    seen = [limit for limit in LETTERS if limit in {limits[place] for place in places.values()}]
+    seen = [limit for limit in Limit if limit in {limits[place] for place in places.values()}]
     if seen == [Limit.UNKNOWN]:
         seen = []
     reported: dict[tuple[float, float], str] = {}
@@ -348,12 +331,12 @@ def _heat_map(
         sign = "!" if place in curve.disturbed else "" if is_known else PREDICTED
         value = f"{sign}{_short(curve.at(place).mid / 1e6)}"
         parts.append(draw.text(x + wide / 2, y + 13, value, f"{ink} b" if is_known else ink))
-        parts.append(draw.text(x + wide / 2, y + 27, LETTERS[limit] if seen else "", ink))
+        parts.append(draw.text(x + wide / 2, y + 27, RULES[limit].letter if seen else "", ink))
     bottom = top + len(down) * _HIGH_PX
     for number, limit in enumerate(seen):
         x, y = 4 + (number % 2) * WIDTH / 2, bottom + 10 + 20 * (number // 2)
         kind, ink = _looks(limit)
-        parts += [draw.rect(x, y, 16, 16, kind), draw.text(x + 8, y + 12, LETTERS[limit], ink)]
+        parts += [draw.rect(x, y, 16, 16, kind), draw.text(x + 8, y + 12, RULES[limit].letter, ink)]
         parts.append(draw.text(x + 22, y + 12, _words(limit)))
     where = "".join(f", {name} {AXES[name].shown(value)}" for name, value in there.items())
     return Chart(
@@ -372,13 +355,12 @@ def _heat_map(
 
 def _looks(limit: Limit) -> tuple[str, str]:
     """The classes of a limit's cell, and of text on it."""
-    parts = () if limit is Limit.UNKNOWN else RULES[limit].parts
-    return (f"{parts[0]} pa", "m in") if parts else ("gr", "m")
+    part = RULES[limit].part
+    return (f"{part} pa", "m in") if part else ("gr", "m")
 
 
 def _words(limit: Limit) -> str:
-    others = {Limit.CPU: "processor", Limit.LAB: "the lab itself", Limit.UNKNOWN: "unexplained"}
-    return others.get(limit, limit.value.replace("-", " "))
+    return RULES[limit].short or limit.replace("-", " ")
 
 
 def _short(value: float) -> str:

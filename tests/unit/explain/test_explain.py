@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -15,8 +16,8 @@ from harness.analysis import interval, path_demands, theory
 from harness.analysis.interval import Interval, exact, within
 from harness.explain import Explained, Limit, as_json, explain, limits, sentence, text, waterfall
 from harness.explain.evidence import Baselines, Evidence, busiest_of, busy_of, collect, measured_link
-from harness.explain.limits import RULES
-from harness.explain.verdict import Confidence, judge
+from harness.explain.limits import RULES, Rule
+from harness.explain.verdict import Confidence, judge, likely
 from harness.model import FIO_SOURCE
 from harness.model.reread import Reread, Sign, Suspicion
 from harness.model.telemetry import ProcessorUse, Telemetry
@@ -183,15 +184,11 @@ def test_the_waterfall_adds_up_to_the_last_ns() -> None:
     assert short.waterfall_ns["rest"] < 0
     assert short.limited_by is Limit.UNKNOWN and "so some are wrong" in short.reason
 
-    def limit_of(part: str, evidence: Evidence) -> Limit:
-        return limits.of_part(part, known(waterfall.best_guess(evidence)))
-
-    owned = {name: limit_of(name, cell()) for name in waterfall.PARTS if name != "queue"}
-    owned["target"] = limit_of("device", cell(is_one_end=True))
-    assert {*owned.values()} == {*Limit} - {Limit.LATENCY} and limit_of(
-        "cpu", cell(is_emulated=True)
-    ) is Limit.LAB
-    assert limit_of("cpu", protected(is_emulated=True)) is Limit.CPU
+    owners = limits.of_parts(cell()), limits.of_parts(cell(is_one_end=True))
+    owned = {of[name] for of in owners for name in waterfall.PARTS[:-2]}
+    assert owned == {*Limit} - {Limit.LATENCY, Limit.UNKNOWN}
+    assert limits.of_parts(cell(is_emulated=True))["cpu"] is Limit.LAB
+    assert limits.of_parts(protected(is_emulated=True))["cpu"] is Limit.CPU
     # A lab that limits is not the link that it emulates.
     real, emulated = (
         Explained.of(took(20000, busy=within(0.95, 0.01), is_emulated=is_emulated))
@@ -203,6 +200,33 @@ def test_the_waterfall_adds_up_to_the_last_ns() -> None:
     assert not judge(cell(is_emulated=True)).is_lab_limited
     # What IPsec costs is asked of the processor.
     assert not judge(protected(is_emulated=True)).is_lab_limited
+
+
+def test_a_rule_that_is_a_condition_limits_whatever_else_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = Rule(
+        words=lambda _: "the scheduler",
+        letter="X",
+        part="scheduler",
+        holds=lambda e: f"{e.depth} I/Os are too few for it" if e.depth == 2 else "",
+        is_sure=lambda _: False,
+        unsure="nobody watched it",
+        detail=lambda _: "mq-deadline",
+    )
+    monkeypatch.setitem(RULES, Limit.TARGET, rule)
+    found = Explained.of(cell(depth=2))
+    assert sentence(found) == (
+        "limited by the scheduler (mq-deadline): 2 I/Os are too few for it; confidence medium"
+    )
+    assert found.verdict.waterfall_ns == {"scheduler": 5000 * US, "rest": 0}
+    assert (likely(found.evidence), likely(cell())) == (Limit.TARGET, Limit.LINK)
+
+
+def test_each_limit_and_each_part_is_explained() -> None:
+    assert [each for each in Limit if f"``{each}``" not in (Limit.__doc__ or "")] == [Limit.UNKNOWN]
+    docs = (Path(__file__).parents[3] / "docs" / "explain.md").read_text(encoding="utf-8")
+    assert [name for name in waterfall.PARTS if f"\n| `{name}` " not in docs] == []
+    letters = [rule.letter for rule in RULES.values()]
+    assert {*RULES} == {*Limit} and len({*letters}) == len(letters)
 
 
 def test_what_takes_most_limits() -> None:

@@ -11,10 +11,11 @@ import pytest
 
 from harness.explain import Limit
 from harness.explain.curves import sentences
+from harness.explain.limits import RULES
 from harness.model import Latency, Plan, Record
 from harness.model.errors import UsageError
 from harness.questions.sweep.section import SECTION
-from harness.report import ChartKind, load, picture, render
+from harness.report import ChartKind, draw, load, picture, render
 from harness.report import surfaces as of_surfaces
 from harness.report.content import LoadedResults
 from harness.report.picture import drawn
@@ -114,7 +115,8 @@ def test_a_heat_map_says_what_limits_by_colour_and_by_letter() -> None:
     # Each limit has a letter, and a colour if it has a part of the time.
     for limit in Limit:
         (chart,) = of_surfaces.heat_maps([curve], {run: dict.fromkeys(limits, limit)})
-        assert chart.body.count(f">{of_surfaces.LETTERS[limit]}</text>") >= (limit is not Limit.UNKNOWN)
+        assert chart.body.count(f">{RULES[limit].letter}</text>") >= (limit is not Limit.UNKNOWN)
+        assert {*re.findall(r'class="(\w+) pa"', chart.body)} == {RULES[limit].part} & {*draw.PARTS}
     # Without limits there are shades alone.
     (chart,) = of_surfaces.heat_maps([curve], {})
     assert "fill-opacity:0.54" in chart.body and ">?</text>" not in chart.body and " pa" not in chart.body

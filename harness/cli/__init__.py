@@ -15,8 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from harness.cli.help import Command, Group
-from harness.hosts import signals
-from harness.model import unread
+from harness.model import signals, unread
 from harness.model.errors import HarnessError, Interrupted, Unreadable
 from harness.questions import questions
 from harness.terminal.streams import (

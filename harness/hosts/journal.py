@@ -16,9 +16,10 @@ from typing import ClassVar, Protocol, TypeVar
 
 import msgspec
 
-from harness.hosts import Host, Ledger, NamespaceHost, signals, state
+from harness.hosts import Host, Ledger, NamespaceHost, state
 from harness.hosts.programs import local_operations
 from harness.hosts.undo import UndoEntry, Undone, UndoStep, carry_out
+from harness.model import signals
 from harness.model.errors import DeviceRefused, HarnessError, HostLost
 
 

@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from harness.hosts import signals
+from harness.model import signals
 from harness.model.errors import CommandFailed
 
 NETNS = Path("/run/netns")

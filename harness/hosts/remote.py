@@ -23,11 +23,11 @@ from typing import IO, Any, NoReturn
 
 import msgspec
 
-from harness.hosts import PRIVATE, Daemon, Host, Ledger, programs, runner, signals
+from harness.hosts import PRIVATE, Daemon, Host, Ledger, programs, runner
 from harness.hosts.programs.local_operations import RELAY_WINDOW, Relay
 from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed, command_line
 from harness.hosts.undo import UndoEntry
-from harness.model import temporary
+from harness.model import signals, temporary
 from harness.model.errors import (
     BusyError,
     CommandFailed,

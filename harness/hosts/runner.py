@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
-from harness.hosts import namespaces, signals
+from harness.hosts import namespaces
 from harness.hosts.programs.local_operations import environment
+from harness.model import signals
 from harness.model.errors import CommandFailed, RequirementError
 
 P = TypeVar("P", bound="subprocess.Popen[Any]")

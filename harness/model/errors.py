@@ -90,7 +90,7 @@ class CellInvalid(HarnessError):
 
 
 class Interrupted(BaseException):
-    """The user, the terminal or the machine wants the command to end; see ``harness.hosts.signals``.
+    """The user, the terminal or the machine wants the command to end; see ``harness.model.signals``.
 
     Not KeyboardInterrupt, which click would handle itself, without a message. ``hint`` says how to go on,
     ``left`` what could not be taken down: a phrase for each.

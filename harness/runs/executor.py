@@ -18,13 +18,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness.analysis import disturbance
-from harness.hosts import LOADED, PRIVATE, Host, NamespaceHost, of_each, runner, signals
+from harness.hosts import LOADED, PRIVATE, Host, NamespaceHost, of_each, runner
 from harness.hosts.black_box import BlackBoxHost
 from harness.hosts.footprint import module_name
 from harness.hosts.journal import Journal
 from harness.hosts.runner import last_lines
 from harness.hosts.state import lasting_folder
-from harness.model import ENDS, TRANSPORTS, LabKernel, Plan, unread
+from harness.model import ENDS, TRANSPORTS, LabKernel, Plan, signals, unread
 from harness.model.errors import CommandFailed, HarnessError, HostLost, Interrupted, RequirementError
 from harness.network import interfaces, paths
 from harness.observe import hops

@@ -16,7 +16,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from harness.hosts import signals
+from harness.model import signals
 from harness.model.errors import Interrupted
 from harness.runs import executor
 from harness.storage import transports

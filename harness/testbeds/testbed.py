@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Protocol
 
 import harness
-from harness.hosts import NamespaceHost, runner, signals
+from harness.hosts import NamespaceHost, runner
 from harness.hosts.journal import Journal, UnreadableJournal, left_on_disk
 from harness.hosts.state import lasting_folder
-from harness.model import Ciphers, LabKernel, Plan, TestbedKind
+from harness.model import Ciphers, LabKernel, Plan, TestbedKind, signals
 from harness.model.errors import HarnessError, RequirementError, TestbedError
 from harness.model.units import format_size, unknown_name
 from harness.observe import environment, interference

@@ -20,7 +20,7 @@ import typer.main
 import harness.cli
 from harness.cli import app
 from harness.cli.compare import NOT_JUDGED
-from harness.hosts import signals
+from harness.model import signals
 from harness.results import archive
 from tests.fuzz.driver import Broken
 

@@ -26,7 +26,8 @@ import typer
 
 from harness import __main__
 from harness.cli import INTERRUPTED
-from harness.hosts import signals, state
+from harness.hosts import state
+from harness.model import signals
 from harness.results import archive
 
 COLUMNS = 300

@@ -20,7 +20,7 @@ import pytest
 import typer
 
 import harness.cli
-from harness.hosts.signals import ENDING
+from harness.model.signals import ENDING
 from harness.terminal import streams
 from tests.unit import command
 from tests.unit.processes import Server
@@ -162,7 +162,6 @@ def test_the_overview_imports_no_command() -> None:
     assert "Measure each workload" in done.stdout
     assert set(re.findall(r"\| +harness\.(\w+)", done.stderr)) == {
         "cli",
-        "hosts",
         "model",
         "questions",
         "terminal",

@@ -11,7 +11,7 @@ from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 
 import pytest
 
-from harness.hosts import signals
+from harness.model import signals
 from tests.unit.hosts.test_hosts import PATIENCE_S, executable, wait_for
 from tests.unit.processes import Process, Server
 

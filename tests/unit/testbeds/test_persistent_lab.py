@@ -19,10 +19,10 @@ from unittest import mock
 import msgspec
 import pytest
 
-from harness.hosts import runner, signals
+from harness.hosts import runner
 from harness.hosts.journal import Journal
 from harness.hosts.undo import UndoEntry, UndoStep
-from harness.model import LabKernel
+from harness.model import LabKernel, signals
 from harness.model.errors import CommandFailed, TestbedError
 from harness.runs import executor, fio_startup, worker
 from harness.testbeds import entry_points

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from harness.hosts import signals
 from harness.hosts.journal import Journal
 from harness.hosts.state import Owner, is_locked, lasting_folder, locked
+from harness.model import signals
 from harness.model.errors import HarnessError, Interrupted, TestbedError
 from harness.testbeds import entry_points
 from harness.testbeds.lab import boot, persistent

@@ -668,6 +668,13 @@ class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True
         """The protocols that frame its packets: ``ESP``, ``MACsec and WireGuard``."""
         return " and ".join(protocol(name) for name in self.protection)
 
+    @property
+    def needs_custom_kernel(self) -> bool:
+        """Whether Debian's user-mode kernel lacks what it takes."""
+        names = [name for name in (self.transport, *self.protection) if name is not None]
+        declared = {**kinds.TRANSPORTS, **PROTECTIONS}
+        return any(declared[name].needs_custom_kernel for name in names if name in declared)
+
     def shown(self, *, is_unencrypted: bool) -> str:
         """The label for people; it says if ESP leaves the data readable."""
         return f"{self.label} ({UNENCRYPTED})" if is_unencrypted else self.label

@@ -17,11 +17,14 @@ FILE = "kind.toml"
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``name`` is typed, and in results; ``title`` is for people, who find kinds in their ``order``."""
+    """``name`` is typed, and in results; ``title`` is for people, who find kinds in their ``order``. Its file
+    is in ``folder``. With ``needs_custom_kernel`` Debian's user-mode kernel lacks it."""
 
     name: str
     title: str
     order: int
+    folder: str = ""
+    needs_custom_kernel: bool = False
 
 
 class SessionParameter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -109,7 +112,7 @@ def declared(package: str, declared_type: type[K]) -> dict[str, K]:
     """The kinds of a package of the harness, by name."""
     files = Path(__file__).parents[1].joinpath(package).glob(f"*/{FILE}")
     found = [
-        msgspec.convert(kind, declared_type)
+        msgspec.convert({"folder": file.parent.name, **kind}, declared_type)
         for file in files
         for kind in msgspec.toml.decode(file.read_bytes())["kind"]
     ]

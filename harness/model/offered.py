@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import pkgutil
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from harness.model.kinds import Declared
+
+T = TypeVar("T")
 
 
 def offered(room: str, *, within: str | None = None) -> Iterator[Any]:
@@ -17,3 +22,32 @@ def offered(room: str, *, within: str | None = None) -> Iterator[Any]:
         name = f"{found.name}.{within}" if within else found.name
         if found.ispkg == (within is not None) and importlib.util.find_spec(name) is not None:
             yield from getattr(importlib.import_module(name), "OFFERED", ())
+
+
+class OfKinds(Mapping[str, T]):
+    """What the ``declared`` kinds offer in a package, by their names: each by the module that is called like
+    its folder, or with ``within`` by the one of that name in its folder.
+
+    A module is imported when its kind is asked for: most commands need few of them.
+    """
+
+    def __init__(self, room: str, declared: Mapping[str, Declared], *, within: str = "") -> None:
+        folder = Path(importlib.import_module(room).__path__[0])
+        places = {name: [each.folder, within] if within else [each.folder] for name, each in declared.items()}
+        self._modules = {
+            name: ".".join([room, *place])
+            for name, place in places.items()
+            if folder.joinpath(*place).with_suffix(".py").exists()
+        }
+
+    def __getitem__(self, name: str) -> T:
+        by_name: dict[str, T] = {
+            each.name: each for each in importlib.import_module(self._modules[name]).OFFERED
+        }
+        return by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)

@@ -18,7 +18,7 @@ TOOLS: dict[str, list[str]] = {
     "iproute2": ["ip", "-V"],
     "tcpdump": ["tcpdump", "--version"],
 }
-"""The command that prints the version of each; transports have more (``storage.transports.VERSIONS``)."""
+"""The command that prints the version of each; transports have more (``storage.transports.versions``)."""
 
 FILES: dict[str, str] = {
     "kernel": "/proc/version",

@@ -296,7 +296,7 @@ def _check_hops(profile: LinkProfile, hops: Hops, refuse: Refuse) -> None:
             "compare it with a shipped file, such as profiles/links/switched.toml",
         )
     check_ranges(hops, refuse, "hops")
-    for words in of_hops.ALL:
+    for words in of_hops.OF_KINDS.values():
         words.check(hops, refuse)
     if profile.tcp_window_bytes is not None and hops.is_routed:
         raise refuse(

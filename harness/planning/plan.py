@@ -91,10 +91,8 @@ from harness.planning.request import (
     Kernels,
     RunRequest,
 )
-from harness.protection import kinds
 from harness.results import rules
 from harness.results.planned import default_file
-from harness.storage import transports
 from harness.testbeds import testbed
 from harness.testbeds.lab.kernels import ciphers, kernel
 from harness.version import __version__
@@ -336,7 +334,7 @@ def _lab_kernel(
     # skipped. Kernels per host share no air.
     has_radio = any(link.radio is not None for link in links.values())
     wants_own = (has_radio and request.kernels is not Kernels.PER_HOST) or any(
-        kinds.needs_custom_kernel(column) or transports.needs_custom_kernel(column) for column in columns
+        column.needs_custom_kernel for column in columns
     )
     if wants_own:
         with contextlib.suppress(RequirementError):

@@ -120,8 +120,8 @@ class Protection:
 
     ``kinds`` are its kinds in a run, by the names of columns. ``modules`` are the kernel's that it takes, in
     modprobe(8)'s words; ``loaded_first`` are those without which no column of a plan is measured. Of the
-    others a kernel that lacks one has columns skipped. With ``needs_custom_kernel`` Debian's user-mode kernel
-    lacks one. ``trials`` try it on a host in a role, with a folder for logs. ``cipher`` is the probe of what
+    others a kernel that lacks one has columns skipped.
+    ``trials`` try it on a host in a role, with a folder for logs. ``cipher`` is the probe of what
     it encrypts with, None if each proposal has its own. With ``is_transports`` it is within the transport's
     own connections. ``column_s`` is how much longer it takes to bring up a column: keys, fail-closed policy,
     a canary.
@@ -140,8 +140,6 @@ class Protection:
     cipher: Cipher | None = None
     loaded_first: Callable[[Plan], Sequence[str]] = _none
     recognise: Callable[[Leg], Found | str | None] = _never
-    left_over: Callable[[Host, Sequence[LinkPath]], Sequence[str]] = _none
-    needs_custom_kernel: bool = False
     is_transports: bool = False
     column_s: float = 0.8
     need: str = ""

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Sequence
 
 from harness import protection
 from harness.hosts import Host
-from harness.model import Column, Plan
+from harness.model import Plan
 from harness.model.errors import UsageError
-from harness.model.offered import offered
+from harness.model.offered import OfKinds
 from harness.model.protections import NESTING, PROTECTIONS
 from harness.network.links import LinkPath
-from harness.protection import fail_closed, xfrm
+from harness.protection import fail_closed, ipsec, xfrm
 from harness.protection.ipsec import connection
+from harness.protection.ipsec.kind import ESP
 from harness.protection.ipsec.layer import EspFrames
 from harness.protection.kind import Protection, ProtectionContext, ProtectionDriver
 
-_BY_NAME: dict[str, Protection] = {each.name: each for each in offered(protection.__name__, within="kind")}
-ALL = tuple(_BY_NAME[name] for name in (*(name for place in NESTING for name in place), ""))
+_BY_NAME: OfKinds[Protection] = OfKinds(protection.__name__, PROTECTIONS, within="kind")
 
 connected = connection.up
 """Brings up a connection from a user's file, whose other end the harness does not control."""
@@ -30,7 +30,12 @@ def named(name: str) -> Protection:
         raise UsageError(
             f"expected a protection that this harness has, found {name}", hint="see: harness list protections"
         )
-    return _BY_NAME.get(name, _BY_NAME[""])
+    return _BY_NAME.get(name, ESP)
+
+
+def every() -> tuple[Protection, ...]:
+    """From the outside of a stack."""
+    return (*(_BY_NAME[name] for place in NESTING for name in place), ESP)
 
 
 def each_of(names: Iterable[str]) -> list[Protection]:
@@ -39,8 +44,12 @@ def each_of(names: Iterable[str]) -> list[Protection]:
 
 
 def of_run(run: ProtectionContext) -> dict[str, ProtectionDriver]:
-    """The kinds that a run's columns can have."""
-    return {name: kind for each in ALL for name, kind in each.kinds(run).items()}
+    """The kinds that a run's columns have."""
+    return {name: kind for each in _of_plan(run.plan) for name, kind in each.kinds(run).items()}
+
+
+def _of_plan(plan: Plan) -> list[Protection]:
+    return each_of(name for column in plan.columns for name in column.protection)
 
 
 def loaded_first(plan: Plan) -> list[str]:
@@ -48,18 +57,13 @@ def loaded_first(plan: Plan) -> list[str]:
     own."""
     if not plan.sees_target:
         return []
-    found = each_of(name for column in plan.columns for name in column.protection)
+    found = _of_plan(plan)
     return [*(xfrm.MODULES if found else ()), *(name for each in found for name in each.loaded_first(plan))]
 
 
 def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
     """What a host still has of the protections of these paths, and of their fail-closed policies."""
-    found = [what for each in ALL for what in each.left_over(host, paths)]
-    return [*found, *fail_closed.left_over(host, paths)]
-
-
-def needs_custom_kernel(column: Column) -> bool:
-    return any(each.needs_custom_kernel for each in each_of(column.protection))
+    return [*ipsec.left_over(host, paths), *fail_closed.left_over(host, paths)]
 
 
 def foreign_frames(link: LinkPath) -> EspFrames:

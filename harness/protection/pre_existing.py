@@ -133,7 +133,7 @@ def _routed(
 
 def _recognised(leg: Leg, notes: list[str]) -> Found | None:
     # The innermost first: a policy is met before the interface.
-    for each in reversed(kinds.ALL):
+    for each in reversed(kinds.every()):
         found = each.recognise(leg)
         if isinstance(found, Found):
             return found

@@ -245,7 +245,7 @@ class CellComposer(Composer):
             if plan.probes or not plan.setting.is_virtual:
                 self._observer = self.hosts.observer(self.emit, energy=plan.probes)
             self._facts |= environment.describe(
-                self.hosts.all, self.hosts.hops, tools=self._tools(), more=transports.VERSIONS
+                self.hosts.all, self.hosts.hops, tools=self._tools(), more=transports.versions()
             )
             local = self._local.storage if self._local is not None else None
             for name, storage in (("device", next(iter(self._storage), None)), ("local_device", local)):

@@ -18,18 +18,20 @@ from harness.network.links import LinkPath
 from harness.protection import kinds
 from harness.storage import transports
 
-ON_LINKS_OF_ITS_OWN = search((*transports.LEAVES, *links.LEAVES))
-SCRIPT = search((*transports.LEAVES, *links.LEAVES, *interfaces.LEAVES))
-"""Their argument is the run's tag."""
+
+def script(*, is_shared: bool = True) -> str:
+    """It looks for what a run may have left, by its tag as argument; on its own links nothing is shared."""
+    of_transports = (leftover for each in transports.every() for leftover in each.leaves)
+    return search((*of_transports, *links.LEAVES, *(interfaces.LEAVES if is_shared else ())))
 
 
-def find(host: Host, tag: str, paths: Sequence[LinkPath] = (), *, script: str = SCRIPT) -> list[str]:
+def find(host: Host, tag: str, paths: Sequence[LinkPath] = (), *, is_shared: bool = True) -> list[str]:
     """One phrase for each thing of the run ``tag`` that a host still has; empty if all is gone.
 
     ``paths`` are those that the run has protected, or cleared of the user's protection: they identify its
     states and policies.
     """
-    found = host.run(["sh", "-c", script, "sh", tag], check=False).stdout.splitlines()
+    found = host.run(["sh", "-c", script(is_shared=is_shared), "sh", tag], check=False).stdout.splitlines()
     return [f"{line} is still there" for line in (*found, *(kinds.left_over(host, paths) if paths else ()))]
 
 
@@ -40,13 +42,12 @@ def tell(journal: Journal, hosts: Iterable[Host], plan: Plan, paths: Sequence[Li
     program takes its time in the lab.
     """
     is_shared = any(link.interface is not None for link in plan.links.values())
-    script = SCRIPT if is_shared else ON_LINKS_OF_ITS_OWN
     if not is_shared and not any(column.protection for column in plan.columns):
         paths = ()
 
     def find_on(host: Host) -> list[str]:
         try:
-            return find(host, plan.tag, paths, script=script)
+            return find(host, plan.tag, paths, is_shared=is_shared)
         except HarnessError:
             return [f"could not list what is left on the {host.name}"]
 

@@ -56,7 +56,7 @@ class Prober(Composer):
 
         Raises HarnessError only if the run as a whole cannot go on.
         """
-        self._facts = environment.describe(self.hosts.all, self.hosts.hops, more=transports.VERSIONS)
+        self._facts = environment.describe(self.hosts.all, self.hosts.hops, more=transports.versions())
         if not self.plan.setting.is_virtual:
             self._observer = self.hosts.observer(self.emit)
         with contextlib.ExitStack() as stack:

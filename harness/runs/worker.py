@@ -40,7 +40,7 @@ LISTS = ("/sys/class/net", "/sys/block", "/dev/mapper")
 
 def things(proc: Path = Path("/proc")) -> set[str]:
     """What is in this kernel that a run could leave: processes, devices, sessions, targets, mounts."""
-    lists = (*LISTS, *transports.LISTS)
+    lists = (*LISTS, *(folder for each in transports.every() for folder in each.lists))
     found = {f"{folder}/{name}" for folder in lists if Path(folder).is_dir() for name in os.listdir(folder)}  # noqa: PTH208
     found |= set(Path(proc, "self/mounts").read_text(encoding="utf-8", errors="replace").splitlines())
     for entry in proc.iterdir():

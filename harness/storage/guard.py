@@ -440,9 +440,9 @@ def _understood(text: str, kind: type[T], what: str) -> T:
 
 
 def _examine(host: Host, path: str) -> Survey:
-    kinds = msgspec.json.encode(transports.EXPORTED).decode()
+    exported = msgspec.json.encode([kind for each in transports.every() for kind in each.exported]).decode()
     source = programs.source(__package__, "survey")
-    done = host.run([programs.PYTHON, "-I", "-S", "-", kinds, path], input=source)
+    done = host.run([programs.PYTHON, "-I", "-S", "-", exported, path], input=source)
     return _understood(done.stdout, Survey, f"the survey of {path} on {host.name}")
 
 

@@ -263,9 +263,9 @@ class Transport:
     The modules are the kernel's, in modprobe(8)'s words, so perhaps with parameters; some a target needs only
     for files or block devices. What a run writes to ``initiator_folders`` is its own: it hides them.
 
-    With ``needs_custom_kernel`` Debian's user-mode kernel lacks it. ``target_software`` is a command that
-    succeeds where its target's programs and libraries are, () if the kernel alone is the target. ``versions``
-    are the commands that print the versions of its programs, at both ends.
+    ``target_software`` is a command that succeeds where its target's programs and libraries are, () if the
+    kernel alone is the target. ``versions`` are the commands that print the versions of its programs, at both
+    ends.
     ``export_title`` and ``session_title`` are what a target makes and an initiator opens, with their
     articles; ``server`` is what a machine that can be a target has.
     """
@@ -283,7 +283,6 @@ class Transport:
     file_modules: tuple[str, ...] = ()
     block_modules: tuple[str, ...] = ()
     initiator_folders: tuple[str, ...] = ()
-    needs_custom_kernel: bool = False
     target_software: tuple[str, ...] = ()
     versions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     export_title: str

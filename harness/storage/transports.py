@@ -1,22 +1,21 @@
-"""All transports, by the names that users type."""
+"""All transports, by the names that users type. One is imported when it is asked for."""
 
 from __future__ import annotations
 
 from harness import storage
-from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, Column
-from harness.model.offered import offered
+from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, kinds
+from harness.model.offered import OfKinds
 from harness.model.units import unknown_name
 from harness.storage.transport import Transport
 
-_BY_NAME: dict[str, Transport] = {each.name: each for each in offered(storage.__name__, within="transport")}
-ALL = tuple(_BY_NAME[name] for name in TRANSPORTS)
+_BY_NAME: OfKinds[Transport] = OfKinds(storage.__name__, kinds.TRANSPORTS, within="transport")
 
 DEFAULT = _BY_NAME[DEFAULT_TRANSPORT]
 
-LEAVES = tuple(leftover for each in ALL for leftover in each.leaves)
-LISTS = tuple(folder for each in ALL for folder in each.lists)
-VERSIONS = {name: command for each in ALL for name, command in each.versions.items()}
-EXPORTED = tuple(exported for each in ALL for exported in each.exported)
+
+def every() -> tuple[Transport, ...]:
+    """What a run by one of them is wary of is what all of them leave, list and export."""
+    return tuple(_BY_NAME.values())
 
 
 def named(name: str) -> Transport:
@@ -26,11 +25,12 @@ def named(name: str) -> Transport:
     return _BY_NAME[name]
 
 
-def needs_custom_kernel(column: Column) -> bool:
-    return column.transport is not None and named(column.transport).needs_custom_kernel
+def versions() -> dict[str, tuple[str, ...]]:
+    """The commands that print the versions of their programs."""
+    return {name: command for each in every() for name, command in each.versions.items()}
 
 
 def private_folders(role: str) -> tuple[str, ...]:
     """What a run by any of them hides on a machine for its part: what it writes there is its own."""
-    folders = (folder for each in ALL if role == "initiator" for folder in each.initiator_folders)
+    folders = (folder for each in every() if role == "initiator" for folder in each.initiator_folders)
     return tuple(dict.fromkeys(folders))

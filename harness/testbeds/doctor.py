@@ -22,6 +22,7 @@ from harness.model import TRANSPORTS, LabKernel, Plan, temporary
 from harness.model.errors import HarnessError, RequirementError
 from harness.model.escape import printable
 from harness.model.kinds import HOPS
+from harness.model.kinds import TRANSPORTS as TRANSPORT_KINDS
 from harness.model.protections import PROTECTIONS
 from harness.model.units import format_size
 from harness.network import links
@@ -226,8 +227,8 @@ def _kernel_finding(facts: MachineFacts) -> Finding:
         return Finding("kernel", state, text, mend)
     found = kernel.cached(kernel.recipe())
     if found is None:
-        titles = [PROTECTIONS[each.name].title for each in kinds.ALL if each.needs_custom_kernel]
-        titles += [TRANSPORTS[each.name] for each in transports.ALL if each.needs_custom_kernel]
+        declared = (*PROTECTIONS.values(), *TRANSPORT_KINDS.values())
+        titles = [each.title for each in declared if each.needs_custom_kernel]
         purposes = f"real WiFi, {', '.join(titles)}, modelled disks and virtual time"
         text = f"{why}the custom kernel, for {purposes}, is not built"
         return Finding("kernel", state, text, build)

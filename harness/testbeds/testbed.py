@@ -310,7 +310,7 @@ def _keep_compiled() -> None:
 
 def _tools() -> dict[str, str]:
     """The versions of the tools that the lab finds."""
-    return environment.versions(NamespaceHost(name=MACHINE), transports.VERSIONS, env={"PATH": boot.PATH})
+    return environment.versions(NamespaceHost(name=MACHINE), transports.versions(), env={"PATH": boot.PATH})
 
 
 def _note_machine(folder: RunFolder, more: Mapping[str, object] | None = None) -> None:

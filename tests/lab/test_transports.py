@@ -8,10 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, Column, Record, Status
+from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, Column, Record, Status, kinds
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
-from harness.storage import transports
 from tests.lab.cli import Measured, is_sampled, measure, moved
 from tests.lab.square import measure_cells, square
 
@@ -99,7 +98,7 @@ def test_debians_kernel_has_a_square_and_skips_what_it_lacks(tmp_path: Path) -> 
         *(f"--transport={name}" for name in TRANSPORTS),
         f"--workload={WORKLOADS[0]}",
     )
-    custom = [each.name for each in transports.ALL if each.needs_custom_kernel]
+    custom = [name for name, each in kinds.TRANSPORTS.items() if each.needs_custom_kernel]
     lacking = [record for record in found.records.values() if record.column.transport in custom]
     assert {record.status for record in lacking} == {Status.SKIPPED}, found.done
     assert all("harness kernel build" in (record.reason or "") for record in lacking), lacking

@@ -75,9 +75,9 @@ def test_no_kind_is_named_away_from_its_home_and_each_is_listed() -> None:
     looked_at = {place: file for place, file in files if place not in LISTS and not place.startswith(HOMES)}
     found = {place: set(named(sources.read(file))) for place, file in looked_at.items()}
     assert {place: names for place, names in found.items() if names} == ALLOWED
-    assert [each.name for each in transports.ALL] == list(TRANSPORTS)
+    assert [each.name for each in transports.every()] == list(TRANSPORTS)
     here = {name for name, each in PROTECTIONS.items() if not each.is_missing}
-    assert {each.name for each in kinds.ALL} == {"", *here}
+    assert {each.name for each in kinds.every()} == {"", *here}
     assert {name for names in NESTING for name in names} == here
 
 

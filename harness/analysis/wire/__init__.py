@@ -6,12 +6,12 @@ Pure: nothing here runs, reads or asks anything. Whoever reads results needs it,
 from __future__ import annotations
 
 import abc
-import functools
 from collections.abc import Mapping
 from typing import ClassVar
 
 from harness.analysis import theory
-from harness.model.offered import offered
+from harness.model import kinds
+from harness.model.offered import OfKinds
 
 
 class WireProtocol(abc.ABC):
@@ -42,9 +42,7 @@ class WireProtocol(abc.ABC):
         """The transport's headers for this much data, in its direction."""
 
 
-@functools.cache
-def _transports() -> dict[str, WireProtocol]:
-    return {each.name: each for each in offered(__name__)}
+_BY_NAME: OfKinds[WireProtocol] = OfKinds(__name__, kinds.TRANSPORTS)
 
 
 class UnknownWire(WireProtocol):
@@ -65,4 +63,4 @@ class UnknownWire(WireProtocol):
 
 
 def transport(name: str) -> WireProtocol:
-    return _transports().get(name) or UnknownWire()
+    return _BY_NAME.get(name) or UnknownWire()

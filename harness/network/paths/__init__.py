@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator
 from harness.hosts import packages
 from harness.model import IPV6, LinkProfile, kinds
 from harness.model.errors import RequirementError
-from harness.model.offered import offered
+from harness.model.offered import OfKinds
 from harness.model.units import unknown_name
 from harness.network.links import Folders, LinkPath, LinkPlace
 from harness.network.paths import chain
 from harness.network.paths.kind import PathKind
 
-_BY_NAME: dict[str, PathKind] = {each.name: each for each in offered(__name__, within="kind")}
+_BY_NAME: OfKinds[PathKind] = OfKinds(__name__, kinds.HOPS, within="kind")
 
 
 def _named(name: str) -> PathKind:

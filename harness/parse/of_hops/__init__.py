@@ -6,12 +6,13 @@ A module for each such kind offers its ``HopWords``.
 from __future__ import annotations
 
 from harness.model import Hops
-from harness.model.offered import offered
+from harness.model.kinds import HOPS
+from harness.model.offered import OfKinds
 from harness.parse.of_hops.words import HopWords
 
-ALL: tuple[HopWords, ...] = tuple(offered(__name__))
+OF_KINDS: OfKinds[HopWords] = OfKinds(__name__, HOPS)
 
 
 def of(hops: Hops) -> HopWords:
     """Those of a link's hops; of most kinds there are none."""
-    return next((each for each in ALL if each.kind == hops.kind), HopWords())
+    return OF_KINDS.get(hops.kind) or HopWords()

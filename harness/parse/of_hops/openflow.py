@@ -15,7 +15,7 @@ from harness.parse.ranges import Refuse, check_ranges
 
 
 class OpenFlowWords(HopWords):
-    kind = "openflow"
+    name = "openflow"
     patterns: ClassVar = {
         "controller": r"controller(?:=(.+))?",
         "flows": r"flows()",
@@ -50,7 +50,7 @@ class OpenFlowWords(HopWords):
         return msgspec.structs.replace(hops, openflow=openflow)
 
     def check(self, hops: Hops, refuse: Refuse) -> None:
-        if (hops.openflow is not None) is not (hops.kind == self.kind):
+        if (hops.openflow is not None) is not (hops.kind == self.name):
             raise refuse("hops", "only the kind openflow has a table openflow", "see openflow.toml")
         if hops.openflow is not None:
             check_name("link", hops.openflow.controller)

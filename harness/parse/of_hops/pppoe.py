@@ -13,7 +13,7 @@ from harness.parse.ranges import Refuse
 
 
 class PppoeWords(HopWords):
-    kind = "pppoe"
+    name = "pppoe"
     patterns: ClassVar = {"auth": r"(pap|chap)"}
     example = "pap"
 
@@ -26,7 +26,7 @@ class PppoeWords(HopWords):
         return (hops, "-pap", ", PAP") if hops.auth is PppAuth.PAP else (hops, "", "")
 
     def check(self, hops: Hops, refuse: Refuse) -> None:
-        if hops.auth is not None and hops.kind != self.kind:
+        if hops.auth is not None and hops.kind != self.name:
             raise refuse("hops", "only the kind pppoe has auth", "leave it out")
 
 

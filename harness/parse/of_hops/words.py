@@ -16,7 +16,7 @@ class HopWords:
     """``patterns``: what is typed, by what it changes; the group is the value. ``example`` is one of them.
     ``ranges`` are the least and the most of numbers."""
 
-    kind: ClassVar[str] = ""
+    name: ClassVar[str] = ""
     patterns: ClassVar[Mapping[str, str]] = {}
     ranges: ClassVar[Mapping[str, tuple[int, int]]] = {}
     example: ClassVar[str] = ""

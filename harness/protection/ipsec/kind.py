@@ -132,17 +132,15 @@ def _trials(host: Host, role: str, folder: Path) -> tuple[Attempt, ...]:
     return ("an IKE daemon", start), ("an ESP packet and its capture", capture)
 
 
-OFFERED = (
-    Protection(
-        name="",
-        kinds=_of_run,
-        modules=ipsec.MODULES,
-        trials=_trials,
-        loaded_first=_loaded_first,
-        recognise=pre_existing.recognise,
-        left_over=ipsec.left_over,
-        need="ipsec",
-        ports={"target": (ipsec.IKE_PORT,)},
-        listener="the run's own IKE daemon",
-    ),
+ESP = Protection(
+    name="",
+    kinds=_of_run,
+    modules=ipsec.MODULES,
+    trials=_trials,
+    loaded_first=_loaded_first,
+    recognise=pre_existing.recognise,
+    need="ipsec",
+    ports={"target": (ipsec.IKE_PORT,)},
+    listener="the run's own IKE daemon",
 )
+"""What is named like no other protection is a proposal for it."""

@@ -321,7 +321,6 @@ OFFERED = (
         modules=MODULES,
         trials=lambda _host, _role, _folder: ((TITLE, _refuse),),
         cipher=Cipher(algorithms=("gcm(aes)",), key_bits=128),
-        needs_custom_kernel=True,
         is_transports=True,
     ),
 )

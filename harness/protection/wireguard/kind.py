@@ -197,6 +197,5 @@ OFFERED = (
         # The kernel's WireGuard calls its library, not the crypto API: the same code, called differently.
         cipher=Cipher(algorithms=("rfc7539(chacha20,poly1305)",)),
         recognise=recognise,
-        needs_custom_kernel=True,
     ),
 )

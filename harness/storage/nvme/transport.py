@@ -312,7 +312,6 @@ OFFERED = (
         column_s=0.5,
         initiator_modules=("nvme_fabrics", "nvme_tcp"),
         target_modules=("nvmet", "nvmet_tcp"),
-        needs_custom_kernel=True,
         export_title="an NVMe/TCP subsystem",
         session_title="an NVMe/TCP connection",
         server="nvmet",

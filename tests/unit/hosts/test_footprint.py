@@ -29,7 +29,7 @@ def test_each_name_that_is_printed_becomes_a_phrase() -> None:
         Leftover(what="the target", names='echo "$1"'),
     ]
     assert said_by(search(kinds), "beef") == ["the link beef-a", "the link beef-b c", "the target beef"]
-    assert said_by(leftovers.SCRIPT, "0000") == [], "of a run that never was nothing is left"
+    assert said_by(leftovers.script(), "0000") == [], "of a run that never was nothing is left"
 
 
 def test_it_is_looked_for_only_where_there_is_something(tmp_path: Path) -> None:
@@ -56,5 +56,5 @@ def test_a_plan_takes_the_modules_of_what_it_brings_up() -> None:
 
 
 def test_each_transport_is_known_by_its_name_and_has_a_port_of_its_own() -> None:
-    assert all(transports.named(each.name) is each for each in transports.ALL)
-    assert len({each.port for each in transports.ALL}) == len(transports.ALL)
+    assert all(transports.named(each.name) is each for each in transports.every())
+    assert len({each.port for each in transports.every()}) == len(transports.every())

@@ -15,7 +15,7 @@ from harness.observe.kernellog import complaints
 from harness.storage import transports
 
 NAME = "2026-11.net.storage-harness:beef.wired.off"
-TROUBLES = [line for each in transports.ALL for line in each.troubles]
+TROUBLES = [line for each in transports.every() for line in each.troubles]
 TROUBLE = [
     ("kernel warning", "", "WARNING: CPU: 0 PID: 77 at net/xfrm/xfrm_state.c:750 xfrm_state_delete+0x1c"),
     ("kernel warning", "", "BUG: unable to handle page fault for address: ffffc90000a4f000"),

@@ -210,7 +210,7 @@ def test_tunnels_of_programs_have_their_name_and_no_kind() -> None:
         documented("10.0.0.1", {"dev": "eth0", "prefsrc": "10.0.2.15"}), "10.0.0.1", 3260
     )
     assert not found.steps and not found.notes
-    assert [each.name for each in kinds.ALL if each.recognise(found.leg)] == []
+    assert [each.name for each in kinds.every() if each.recognise(found.leg)] == []
 
 
 def test_an_interface_of_ipsec_takes_the_policies_of_its_number() -> None:

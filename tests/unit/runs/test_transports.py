@@ -125,7 +125,7 @@ def test_a_transport_that_cannot_be_is_refused() -> None:
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
-@pytest.mark.parametrize("name", [each.name for each in transports.ALL])
+@pytest.mark.parametrize("name", [each.name for each in transports.every()])
 def test_several_initiators_get_a_disk_each_under_names_of_their_own(
     tmp_path: Path, name: str, is_shared: bool
 ) -> None:

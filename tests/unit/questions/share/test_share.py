@@ -253,7 +253,7 @@ def test_what_processors_systems_and_tools_are_called_stays() -> None:
         assert fact(name, text) == (text if kept is None else kept), text
     for text in TOOLS.strip().splitlines():
         assert cleaned._tool(cleaner, text) == text
-    for name in (*facts_of.TOOLS, *transports.VERSIONS):
+    for name in (*facts_of.TOOLS, *transports.versions()):
         assert name in cleaned._SYSTEMS.split(), name
 
 

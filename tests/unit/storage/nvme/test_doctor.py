@@ -9,6 +9,7 @@ import pytest
 
 from harness.model.errors import RequirementError
 from harness.storage import transports
+from harness.storage.nvme import transport
 from harness.storage.nvme.transport import NAME
 from harness.testbeds.requirements import Asked
 from harness.testbeds.selftest import SelftestOutcome
@@ -69,7 +70,7 @@ def test_without_nvmet_nobody_is_connected_to(tmp_path: Path, monkeypatch: pytes
 
     # As of a target that is no kernel's; this one has a program that nobody has.
     changed = dataclasses.replace(transports.named(NAME), target_software=("nobody's",))
-    monkeypatch.setitem(transports._BY_NAME, NAME, changed)
+    monkeypatch.setattr(transport, "OFFERED", (changed,))
     assert tried(World(broken=missing), "initiator", tmp_path, NVME) == [SelftestOutcome(what=nobody)]
 
 

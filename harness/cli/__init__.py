@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 from harness.cli.help import Command, Group
 from harness.model import signals, unread
 from harness.model.errors import HarnessError, Interrupted, Unreadable
-from harness.questions import questions
+from harness.questions import declared
 from harness.terminal.streams import (
     complain,
     hint,
@@ -170,12 +170,12 @@ harness doctor --portal nas.lan""",
 }
 """Below each command's help, a line each; questions add their own."""
 
-for _question in questions():
-    for _offered in _question.commands:
-        HEADINGS.setdefault(_offered.heading, {})[_offered.name] = _question.place_of(_offered)
-        EXAMPLES[_offered.name] = _offered.examples
-    for _source in _question.explains:
-        EXAMPLES["explain"] += f"\n{_source.example}" if _source.example else ""
+for _question, _declared in declared().items():
+    for _command in _declared.commands:
+        HEADINGS.setdefault(_command.heading, {})[_command.name] = f"{_question}.{_command.place}"
+        EXAMPLES[_command.name] = _command.examples
+    for _name, _lines in _declared.examples.items():
+        EXAMPLES[_name] += f"\n{_lines}"
 
 COMMANDS = {
     name: place if "." in place else f"{__package__}.{place}"

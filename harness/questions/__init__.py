@@ -1,8 +1,8 @@
 """The questions that the harness answers beside the matrix. Each is a folder, and can be taken out.
 
-A question knows what is below this package, and no other question. Its ``__init__.py`` has ``OFFERED``: what
-it adds to commands and schemas, imported once it is used. Nothing outside its folder names it. Only its
-``command.py`` may import what measures.
+A question knows what is below this package, and no other question. Its ``question.toml`` has its command, and
+``OFFERED`` of its ``__init__.py`` what it adds to other commands and to schemas, imported once it is used.
+Nothing outside its folder names it. Only its ``command.py`` may import what measures.
 """
 
 from __future__ import annotations
@@ -31,16 +31,14 @@ class Explanation(NamedTuple):
 class Source(msgspec.Struct, frozen=True, kw_only=True):
     """Something else than results that ``harness explain`` explains: an option of its own.
 
-    ``option`` is the annotation of its parameter, ``example`` a line below the help. ``load`` imports what
-    explains the typed value, with ``Ask``. ``files`` are shipped ones that it reads, a pattern below the
-    folder of data.
+    ``option`` is the annotation of its parameter. ``load`` imports what explains the typed value, with
+    ``Ask``. ``files`` are shipped ones that it reads, a pattern below the folder of data.
     """
 
     name: str
     option: Any
     load: Callable[[], Callable[[Any, Ask], Explanation]]
     files: str = ""
-    example: str = ""
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,14 +50,22 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     load: Callable[[], Callable[[Sequence[Path], Mapping[str, Any]], None]]
 
 
-class OfferedCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """A command of its own: ``place`` is module and function in the question's folder, and what it does is
-    the function's docstring. It stands below ``heading`` in ``harness --help``; ``examples`` are lines."""
+class OfferedCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A command of its own: ``place`` is module and function, and what it does is the function's docstring.
+    It stands below ``heading`` in ``harness --help``; ``examples`` are lines."""
 
     name: str
     place: str
     heading: str
     examples: str = ""
+
+
+class InHelp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What ``question.toml`` says: its ``commands``, whose places are in its folder, and ``examples`` below
+    the help of others, by their names."""
+
+    commands: tuple[OfferedCommand, ...] = ()
+    examples: dict[str, str] = {}
 
 
 class PrintedType(NamedTuple):
@@ -74,14 +80,16 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """What a question adds; ``schemas`` loads what it prints as JSON, by name."""
 
     name: str
-    commands: tuple[OfferedCommand, ...] = ()
     explains: tuple[Source, ...] = ()
     acts: tuple[Action, ...] = ()
     schemas: Callable[[], Mapping[str, PrintedType]] = dict
 
-    def place_of(self, command: OfferedCommand) -> str:
-        """Where a command is: module and function."""
-        return f"{__name__}.{self.name}.{command.place}"
+
+def declared() -> dict[str, InHelp]:
+    """What all of them declare, by the module that a question is."""
+    files = sorted(Path(__file__).parent.glob("*/question.toml"))
+    found = [msgspec.toml.decode(file.read_bytes(), type=InHelp) for file in files]
+    return {f"{__name__}.{file.parent.name}": each for file, each in zip(files, found, strict=True)}
 
 
 @functools.cache

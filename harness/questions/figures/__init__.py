@@ -45,7 +45,6 @@ OFFERED = (
                 option=Annotated[Path | None, _FILE],
                 load=_of_file,
                 files=_FILES,
-                example="harness explain --figures mine.toml",
             ),
             Source(name="ask", option=Annotated[bool, _ASK], load=_asked),
         ),

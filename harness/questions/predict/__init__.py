@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.questions import Offer, OfferedCommand, PrintedType
+from harness.questions import Offer, PrintedType
 
 
 def _schemas() -> Mapping[str, PrintedType]:
@@ -23,18 +23,4 @@ def _schemas() -> Mapping[str, PrintedType]:
     }
 
 
-OFFERED = (
-    Offer(
-        name="predict",
-        commands=(
-            OfferedCommand(
-                name="predict",
-                place="command:predict_command",
-                heading="Predict",
-                examples="""harness predict --cpu-costs lab-debian --link wired:rtt=2ms --protect both
-harness predict --cpu-costs server.toml --initiator-cpu-costs laptop.toml""",
-            ),
-        ),
-        schemas=_schemas,
-    ),
-)
+OFFERED = (Offer(name="predict", schemas=_schemas),)

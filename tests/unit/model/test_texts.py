@@ -51,7 +51,7 @@ NOT_FILES = {
     *("_AnyFile", "Any"),
     # Shipped with the harness, and read from nowhere else.
     "declared_type",  # each kind.toml
-    *("LinuxDistribution", "PathReference", "Reference", "Score", "_File"),
+    *("InHelp", "LinuxDistribution", "PathReference", "Reference", "Score", "_File"),
     # The type is an argument.
     *("cls", "decoder", "kind", "made", "self", "type_", "TransportName"),
 }

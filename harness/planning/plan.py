@@ -62,7 +62,6 @@ from harness.model.units import (
 )
 from harness.observe import hops
 from harness.parse import disks, parameters
-from harness.parse.cpu_costs import load_cpu_costs
 from harness.parse.hosts import LOCAL
 from harness.parse.jobfile import (
     SIZE_BOUND_CELL_S,
@@ -190,7 +189,7 @@ def make_plan(request: RunRequest) -> Plan:
         # CPU costs come from explain, which no other run needs before its first fio.
         from harness.planning import simulated_cpu_costs
 
-        plan = simulated_cpu_costs.charged(plan, load_cpu_costs(request.cpu_costs))
+        plan = simulated_cpu_costs.charged(plan, request.cpu_costs)
     rules.check(plan)
     _try_job_files(texts)
     return plan

@@ -19,6 +19,7 @@ from harness.explain import demand
 from harness.explain.predicted import OTHER, Ends
 from harness.model import KERNEL_TARGETS, TRANSPORTS, Column, Job, LinkProfile, Plan, SimulatedCpuCosts
 from harness.model.errors import UsageError
+from harness.parse.cpu_costs import load_cpu_costs
 from harness.parse.jobfile import described
 
 PLACES = (
@@ -33,9 +34,10 @@ LONG_BYTES = 1 << 20
 """Of an I/O so long every second packet is an ACK."""
 
 
-def charged(plan: Plan, found: CpuCosts) -> Plan:
-    """The plan with these CPU costs. UsageError if the kernel cannot charge something that it does, or the
-    file has no cost for it."""
+def charged(plan: Plan, file: str) -> Plan:
+    """The plan with the CPU costs of a file. UsageError if the kernel cannot charge something that it does,
+    or the file has no cost for it."""
+    found = load_cpu_costs(file)
     digest = hashlib.sha256(msgspec.json.encode([(p.at, p.operation, p.ns) for p in found.costs]))
     setting = msgspec.structs.replace(plan.setting, predicted_from=f"{found.name} {digest.hexdigest()[:6]}")
     plan = msgspec.structs.replace(plan, setting=setting)

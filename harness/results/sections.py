@@ -79,6 +79,10 @@ class Section(Generic[T]):
         """The curves of which its cells are points."""
         return {}
 
+    def axes(self, _plan: Plan) -> Mapping[str, str]:
+        """The values on the axes of its curves, as they are typed, by what is typed before them."""
+        return {}
+
     def curves(self, _plan: Plan, _records: Sequence[Record]) -> list[MeasuredCurve]:
         """Those of which something was measured."""
         return []

@@ -13,8 +13,8 @@ from harness.model.choices import Choice, Known
 from harness.model.errors import UsageError
 from harness.parse import references
 from harness.parse.files import shown_path
+from harness.results.metrics import Metric
 from harness.results.store import write_out
-from harness.table import Metric
 
 
 def offering(known: Known) -> Callable[[str], list[str]]:

@@ -27,7 +27,6 @@ from harness.parse.profiles import unknown_hops
 from harness.planning import duration
 from harness.planning.request import THE_RUN, PathRequest
 from harness.results import planned, sections
-from harness.results.curves import axes_of
 from harness.results.store import RunFolder
 from harness.storage.backing import require_device
 from harness.terminal import options
@@ -208,7 +207,7 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
         ("local", f"{local.kind} {local.path}" if local and local.path else "", None),
         ("hops", ", ".join(made.hops), None),
         ("workloads", ", ".join(dict.fromkeys(workloads)), NARROW),
-        *((name, words, NARROW) for name, words in axes_of(found).items()),
+        *((name, words, NARROW) for name, words in (section.axes(made) if section else {}).items()),
         *(("note", note, NARROW) for note in made.notes),
     )
     for name, words, width in lines:

@@ -23,7 +23,7 @@ from harness.model.errors import UsageError
 from harness.model.texts import Name
 from harness.model.units import unknown_name
 from harness.results.axes import AXES, Curve
-from harness.results.curves import MeasuredCurve, Surface, measured, surfaces
+from harness.results.curves import MeasuredCurve, Surface, axes_of, measured, surfaces
 from harness.results.sections import AdaptiveSection, Rows
 
 AT_ONCE = 3
@@ -151,6 +151,9 @@ class SweepSection(AdaptiveSection[Sweep]):
 
     def grids(self, plan: Plan) -> Mapping[Curve, Surface]:
         return surfaces(plan, self.of(plan).over)
+
+    def axes(self, plan: Plan) -> Mapping[str, str]:
+        return axes_of(self.grids(plan))
 
     def curves(self, plan: Plan, records: Sequence[Record]) -> list[MeasuredCurve]:
         return measured(plan, self.of(plan).over, records)

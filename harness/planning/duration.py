@@ -7,15 +7,15 @@ measured again, and a run that waits for these to end takes up to a minute more;
 
 from __future__ import annotations
 
-import itertools
 import math
 from statistics import fmean
 
 from harness.model import DEFAULT_TRANSPORT, Cell, Column, Job, Plan
 from harness.model.kinds import RADIOS, RadioKind
+from harness.model.probing import Tcp
 from harness.parse.jobfile import described, is_open_loop, moved_bytes, wall_estimate_s
 from harness.parse.open_loop import trial_s
-from harness.probes import cipher, throughput
+from harness.probes import in_run
 from harness.protection import kinds
 from harness.results import sections
 from harness.storage import reread, transports
@@ -32,9 +32,9 @@ LOCAL_CELL_S, CELL_S = 0.18, 0.24
 INITIATOR_CELL_S = 0.1
 """Around the measurement of one cell, for each further initiator: counters, the proof."""
 
-TCP_S, CIPHER_S, COMMANDS_S = throughput.IN_RUN_S + 0.2, 0.45, reread.COMMANDS_S + 0.1
-"""A probe of a column between its cells: TCP (``throughput.in_run``), the cipher, and commands that need no
-disk, in the first rounds."""
+TCP_S, CIPHER_S, COMMANDS_S = in_run.TCP_S + 0.2, 0.45, reread.COMMANDS_S + 0.1
+"""A probe of a column between its cells: TCP, the cipher (``probes.in_run``), and commands that need no disk,
+in the first rounds."""
 
 ASSUMED_BYTES_S = 50e6
 """Of a job that ends with its size: between small random blocks and large sequential ones over gigabit."""
@@ -130,15 +130,8 @@ def _column_s(plan: Plan, column: Column, repeats: int) -> float:
     found_s += max((each.column_s for each in kinds.each_of(column.protection)), default=0.0)
     found_s *= column.initiators  # one after another
     if plan.probes:
-        if plan.probes_paths and plan.sees_target:
-            link = plan.links[column.link]
-            rounds = (throughput.in_run(column, link, number + 1) for number in range(repeats))
-            found_s += TCP_S * len(set(itertools.chain.from_iterable(rounds)))
-        if (
-            not plan.setting.is_virtual
-            and cipher.of_protection(column.protection, plan.proposals) is not None
-        ):
-            found_s += CIPHER_S * min(repeats, cipher.IN_RUN_REPEATS)
+        made = {each for number in range(repeats) for each in in_run.due(plan, column, number + 1)}
+        found_s += sum(TCP_S if isinstance(probe, Tcp) else CIPHER_S for probe, _ in made)
         if not plan.setting.is_virtual and not plan.capabilities.shares_kernel:
             found_s += COMMANDS_S * min(repeats, reread.COMMAND_REPEATS)
     return found_s

@@ -17,7 +17,7 @@ from harness.model.escape import printable
 from harness.model.probing import KernelCipher
 from harness.parse.hosts import HostAddress
 from harness.parse.profiles import load_proposal
-from harness.probes import cipher
+from harness.probes import cipher, in_run
 
 DEADLINE_S = 40.0
 PROPOSALS = ("aes128gcm16", "aes256gcm16", "chacha20poly1305", "aes128-sha256")
@@ -58,7 +58,7 @@ def measure(address: HostAddress) -> CpuCosts:
             hint=f"it needs {programs.PYTHON} there, and ssh without a password",
         ) from error
     for name in PROPOSALS:
-        probe = cipher.of(load_proposal(name))
+        probe = in_run.of_proposal(load_proposal(name))
         aeads = [cipher.aead(probe.algorithms, probe.key_bits), cipher.nothing()]
         asked = {"aeads": aeads, "sizes": cipher.SIZES, "duration_s": cipher.DURATION_S}
         text, _ = _asked(address, "cipher", msgspec.json.encode(asked).decode())

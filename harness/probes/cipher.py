@@ -7,28 +7,21 @@ ones.
 
 from __future__ import annotations
 
-import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from harness.analysis import theory
 from harness.hosts import Host, programs
-from harness.model import Proposal
 from harness.model.errors import RequirementError
 from harness.model.escape import printable
 from harness.model.probing import Cipher, CipherFigures, CipherTimes, KernelCipher
 from harness.parse import proc_crypto
 from harness.probes.tools import ProbedPath, ProbeOutcome, keep
-from harness.protection import kinds
 
 SIZES = (64, 1408)
 """Bytes to encrypt: a short packet, and one that almost fills a frame; both are whole cipher blocks."""
-
-IN_RUN_REPEATS = 5
-"""In a run it is measured in this many rounds of the matrix, once for each column. Several rounds,
-because machines vary over time; more would add little."""
 
 DURATION_S = 0.3
 DEADLINE_S = 20.0
@@ -58,23 +51,6 @@ class Aead(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     iv_bytes: int
     icv_bytes: int
-
-
-def of(proposal: Proposal) -> Cipher:
-    """The probe of a proposal's ciphers."""
-    # strongSwan's keywords: aes256gcm16, aes256; aes alone has 128 bits.
-    match = re.match(r"aes(\d{3})?", proposal.esp)
-    key_bits = None if match is None else int(match[1] or 128)
-    return Cipher(algorithms=proposal.kernel_algorithms, key_bits=key_bits)
-
-
-def of_protection(protection: Sequence[str], proposals: Mapping[str, Proposal]) -> Cipher | None:
-    """The probe of a path's cipher; None without protection, for a stack, and for what has no cipher."""
-    if len(protection) != 1:
-        return None
-    (name,) = protection
-    known = kinds.named(name).cipher
-    return of(proposals[name]) if known is None and name in proposals else known
 
 
 def aead(algorithms: Sequence[str], key_bits: int | None) -> Aead:

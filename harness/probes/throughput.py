@@ -6,7 +6,6 @@ user's.
 
 from __future__ import annotations
 
-from harness.model import Column, LinkProfile
 from harness.model.errors import UsageError
 from harness.model.probing import Tcp, TcpFigures, Udp, UdpFigures
 from harness.network.links import LinkPath
@@ -21,18 +20,6 @@ READY_S = 10.0
 GRACE_S = 20.0
 """How long a test may take beyond its duration: over a path with many losses, the ends need time to
 finish."""
-
-IN_RUN_S = 1
-IN_RUN_REPEATS = 3
-
-
-def in_run(column: Column, link: LinkProfile, repeat: int) -> list[tuple[Tcp, int]]:
-    """The probes of a column in a round of a run, each with its own number: one in all, but of a real link
-    without protection both directions in each of the first rounds, because one stream is a lower bound."""
-    if link.interface is None or column.protection:
-        return [(Tcp(duration_s=IN_RUN_S), 1)]
-    ways = (False, True) if repeat <= IN_RUN_REPEATS else ()
-    return [(Tcp(duration_s=IN_RUN_S, reverse=reverse), repeat) for reverse in ways]
 
 
 def client(path: LinkPath, port: int, duration_s: int) -> list[str]:

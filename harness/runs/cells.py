@@ -40,7 +40,6 @@ from harness.model.errors import (
     RequirementError,
     UsageError,
 )
-from harness.model.probing import Probe
 from harness.model.ranges import out_of_range
 from harness.model.reread import Reread
 from harness.model.telemetry import RoundTrips, Telemetry
@@ -58,7 +57,7 @@ from harness.parse.jobfile import (
     wall_estimate_s,
 )
 from harness.parse.open_loop import trial_s
-from harness.probes import cipher, echo, judged, throughput
+from harness.probes import echo, in_run, judged
 from harness.results import bandwidth_series
 from harness.results.events import TAKING_DOWN, CellEnded, CellStarted, CellWithdrawn, Phase, Spent, ago_s
 from harness.results.machine import MACHINE, TOOLS
@@ -574,24 +573,10 @@ class CellComposer(Composer):
 
     def _probe(self, cell: Cell, up: ColumnUp, record: Record) -> None:
         """Make the probes that are due with a cell, after it: so the first cell of a run begins sooner. They
-        are short, and never fatal for a cell: TCP for its column (``throughput.in_run``), and the cipher,
-        in the first rounds."""
-        if not self.plan.probes or not up.connected_luns or record.status is not Status.OK:
+        are short, and never fatal for a cell."""
+        if not up.connected_luns or record.status is not Status.OK:
             return
-        # A probe of TCP takes a program at the target.
-        due: list[tuple[Probe, int]] = []
-        if self.plan.probes_paths and self.plan.sees_target:
-            link = self.plan.links[cell.column.link]
-            due += throughput.in_run(cell.column, link, cell.repeat)
-        of_cipher = cipher.of_protection(cell.column.protection, self.plan.proposals)
-        # In virtual time ciphers cost nothing.
-        if (
-            of_cipher is not None
-            and cell.repeat <= cipher.IN_RUN_REPEATS
-            and not self.plan.setting.is_virtual
-        ):
-            due.append((of_cipher, cell.repeat))
-        for probe, repeat in due:
+        for probe, repeat in in_run.due(self.plan, cell.column, cell.repeat):
             blank = judged.blank(self.plan, cell.column, probe, repeat=repeat)
             if blank.key in self._probes_made:
                 continue

@@ -23,6 +23,7 @@ from harness.model.errors import UsageError
 from harness.model.probing import Cipher, CipherFigures, CipherTimes, KernelCipher, check
 from harness.parse.profiles import load_proposal
 from harness.probes import cipher as probing
+from harness.probes import in_run
 from harness.report import paths
 from harness.results.probe_records import ProbeRecord
 from tests.unit.explain.test_explain import GCM_ESP, US, asked, columns, known, plan_of_them, protected
@@ -42,7 +43,7 @@ def test_each_proposal_is_asked_for_as_esp_asks() -> None:
         ("aes128-sha256", "authenc(hmac(sha256),cbc(aes))", 8 + 32 + 16, 16),
         ("null-sha256", "authenc(hmac(sha256),ecb(cipher_null))", 8 + 32, 0),
     ):
-        probe = probing.of(load_proposal(proposal))
+        probe = in_run.of_proposal(load_proposal(proposal))
         made = probing.aead(probe.algorithms, probe.key_bits)
         key = bytes.fromhex(made.key)
         assert (made.name, len(key), made.iv_bytes, made.icv_bytes) == (name, key_bytes, iv_bytes, 16)

@@ -14,7 +14,7 @@ from harness.model import Column, Record, Status
 from harness.model.probing import Tcp, TcpFigures
 from harness.model.telemetry import ProcessorUse, RoundTrips, Telemetry
 from harness.planning import duration
-from harness.probes import throughput
+from harness.probes import in_run
 from harness.report import summary
 from harness.report.conclusion import answers
 from harness.results.measured import Measured
@@ -111,7 +111,7 @@ def test_the_best_stream_of_each_direction_counts_and_neither_several_nor_a_prot
 
 def test_a_real_link_is_probed_both_ways_in_the_first_rounds_and_an_emulated_one_once() -> None:
     wired, gcm = Column("wired"), Column("wired", (GCM.name,))
-    rounds = [throughput.in_run(wired, VIRTIO, number) for number in (1, 2, 3, 4)]
+    rounds = [in_run.tcp(wired, VIRTIO, number) for number in (1, 2, 3, 4)]
     assert [[(probe.reverse, number) for probe, number in each] for each in rounds] == [
         [(False, 1), (True, 1)],
         [(False, 2), (True, 2)],
@@ -119,9 +119,7 @@ def test_a_real_link_is_probed_both_ways_in_the_first_rounds_and_an_emulated_one
         [],
     ]
     for column, link in ((wired, WIRED), (gcm, VIRTIO)):
-        assert {each for n in (1, 2, 3) for each in throughput.in_run(column, link, n)} == {
-            (Tcp(duration_s=1), 1)
-        }
+        assert {each for n in (1, 2, 3) for each in in_run.tcp(column, link, n)} == {(Tcp(duration_s=1), 1)}
     real, emulated = (
         duration.run_s(made_plan(columns=(wired,), links={"wired": link}, probes=True))
         for link in (VIRTIO, WIRED)

@@ -6,12 +6,13 @@ Who reads results needs to know that much, and imports nothing of what brings on
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from harness.model.units import parse_size
+from harness.model.units import parse_size, unknown_name
 
 FILE = "kind.toml"
 
@@ -59,13 +60,16 @@ class SessionParameter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class TransportKind(Declared, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``kernel_target``: its target is in the kernel, and no program. ``page_cache``: it reads a file through
-    that. ``logical_units``: a target has several; otherwise a portal names it.
+    """``port`` is its IANA port. ``kernel_target``: its target is in the kernel, and no program.
+    ``page_cache``: it reads a file through that. ``logical_units``: a target has several; otherwise a portal
+    names it. ``column_s`` is how long it takes to bring up a column.
 
     ``parameters`` are those of its sessions, by the names that users type, with the option ``--OPTION`` of
     ``harness run``; "" if it has none. ``hint`` says where they are described.
     """
 
+    port: int
+    column_s: float
     kernel_target: bool = True
     page_cache: bool = True
     logical_units: bool = True
@@ -119,7 +123,19 @@ def declared(package: str, declared_type: type[K]) -> dict[str, K]:
     return {each.name: each for each in sorted(found, key=lambda each: each.order)}
 
 
+def folders(found: Mapping[str, Declared]) -> dict[str, str]:
+    """Where each of them is, by name."""
+    return {name: each.folder for name, each in found.items() if each.folder}
+
+
 TRANSPORTS = declared("storage", TransportKind)
 HOPS = declared("network/paths", HopKind)
 RADIOS = next(iter(declared("network/air", RadioKind).values()), None)
 """None where it was taken out: WiFi is emulated then."""
+
+
+def transport(name: str) -> TransportKind:
+    """UsageError for one that is not here: results may be of another version."""
+    if name not in TRANSPORTS:
+        raise unknown_name("transport", name, TRANSPORTS)
+    return TRANSPORTS[name]

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from harness.model.kinds import Declared
-
 T = TypeVar("T")
 
 
@@ -25,15 +23,15 @@ def offered(room: str, *, within: str | None = None) -> Iterator[Any]:
 
 
 class OfKinds(Mapping[str, T]):
-    """What the ``declared`` kinds offer in a package, by their names: each by the module that is called like
-    its folder, or with ``within`` by the one of that name in its folder.
+    """What kinds offer in a package, by their names: each in the module that ``folders`` says, or with
+    ``within`` in the one of that name in its folder.
 
     A module is imported when its kind is asked for: most commands need few of them.
     """
 
-    def __init__(self, room: str, declared: Mapping[str, Declared], *, within: str = "") -> None:
+    def __init__(self, room: str, folders: Mapping[str, str], *, within: str = "") -> None:
         folder = Path(importlib.import_module(room).__path__[0])
-        places = {name: [each.folder, within] if within else [each.folder] for name, each in declared.items()}
+        places = {name: [each, within] if within else [each] for name, each in folders.items()}
         self._modules = {
             name: ".".join([room, *place])
             for name, place in places.items()

@@ -10,6 +10,7 @@ import enum
 from typing import Final
 
 from harness.model import kinds
+from harness.model.errors import UsageError
 
 UDP_HEADER_BYTES = 8
 """RFC 768."""
@@ -30,7 +31,9 @@ class StackPlace(enum.StrEnum):
 
 
 class Encapsulation(kinds.Declared, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A protection in a stack, and around packets. ``cipher`` and ``description`` are for lists.
+    """A protection in a stack, and around packets. ``cipher`` and ``description`` are for lists,
+    ``algorithms`` are the kernel's names for what it encrypts with, with keys of ``key_bits`` if several are
+    possible.
 
     Each packet grows by ``around_bytes`` of headers and check values, with ``has_ip`` also by a header of the
     link's IP, after it was padded to a multiple of ``pads_to_bytes``, but not beyond what passes. Of what
@@ -43,6 +46,8 @@ class Encapsulation(kinds.Declared, frozen=True, kw_only=True, forbid_unknown_fi
     place: StackPlace
     cipher: str = ""
     description: str = ""
+    algorithms: tuple[str, ...] = ()
+    key_bits: int | None = None
     around_bytes: int = 0
     has_ip: bool = False
     sealed_bytes: int = 0
@@ -83,6 +88,14 @@ NESTING: Final = tuple(
     tuple(name for name, each in _HERE.items() if each.place is place) for place in StackPlace
 )
 """Which can be at each place, from the outside."""
+
+
+def require(name: str) -> None:
+    """UsageError for one that results have and the harness does not."""
+    if name in PROTECTIONS and PROTECTIONS[name].is_missing:
+        raise UsageError(
+            f"expected a protection that this harness has, found {name}", hint="see: harness list protections"
+        )
 
 
 def protocol(protection: str) -> str:

@@ -22,9 +22,8 @@ from harness.hosts.black_box import BlackBoxHost
 from harness.hosts.footprint import Leftover
 from harness.hosts.journal import Journal
 from harness.hosts.undo import UndoStep
-from harness.model import IPV4, IPV6, Duplex, End, Family, LinkProfile, addresses
+from harness.model import DEFAULT_TRANSPORT, IPV4, IPV6, Duplex, End, Family, LinkProfile, addresses, kinds
 from harness.model.errors import RequirementError
-from harness.storage import transports
 
 SHAPING_MODULES = ("sch_netem",)
 MODULES = ("veth", *SHAPING_MODULES)
@@ -69,7 +68,7 @@ class LinkPath:
 
     profile: LinkProfile
     index: int
-    port: int = transports.DEFAULT.port
+    port: int = kinds.TRANSPORTS[DEFAULT_TRANSPORT].port
     is_shared: bool = False
     initiator: Host
     target: Host

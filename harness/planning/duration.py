@@ -10,15 +10,13 @@ from __future__ import annotations
 import math
 from statistics import fmean
 
-from harness.model import DEFAULT_TRANSPORT, Cell, Column, Job, Plan
-from harness.model.kinds import RADIOS, RadioKind
+from harness.model import DEFAULT_TRANSPORT, Cell, Column, Job, Plan, kinds
 from harness.model.probing import Tcp
 from harness.parse.jobfile import described, is_open_loop, moved_bytes, wall_estimate_s
 from harness.parse.open_loop import trial_s
 from harness.probes import in_run
-from harness.protection import kinds
 from harness.results import sections
-from harness.storage import reread, transports
+from harness.storage import reread
 
 START_S = 4.0
 """Until the first column: the lab's boot, the disk."""
@@ -28,6 +26,9 @@ FILL_BYTES_S = 100e6
 
 LOCAL_CELL_S, CELL_S = 0.18, 0.24
 """Around the measurement of one cell, by its column: fio's start, counters, the proof, the record."""
+
+PROTECTED_COLUMN_S = 0.8
+"""More for a protected one: keys, fail-closed policy, a canary."""
 
 INITIATOR_CELL_S = 0.1
 """Around the measurement of one cell, for each further initiator: counters, the proof."""
@@ -116,18 +117,18 @@ def _around_s(plan: Plan, column: Column) -> float:
     return CELL_S + (radios.cell_s if radios else 0.0) + INITIATOR_CELL_S * (column.initiators - 1)
 
 
-def _radios(plan: Plan, column: Column) -> RadioKind | None:
+def _radios(plan: Plan, column: Column) -> kinds.RadioKind | None:
     """What the column's radios are simulated by, if it has any."""
-    return RADIOS if plan.has_radio(plan.links.get(column.link)) else None
+    return kinds.RADIOS if plan.has_radio(plan.links.get(column.link)) else None
 
 
 def _column_s(plan: Plan, column: Column, repeats: int) -> float:
     if not column.has_path:
         return 0.0
-    found_s = transports.named(column.transport or DEFAULT_TRANSPORT).column_s
+    found_s = kinds.transport(column.transport or DEFAULT_TRANSPORT).column_s
     radios = _radios(plan, column)
     found_s += radios.column_s if radios else 0.0
-    found_s += max((each.column_s for each in kinds.each_of(column.protection)), default=0.0)
+    found_s += PROTECTED_COLUMN_S if column.protection else 0.0
     found_s *= column.initiators  # one after another
     if plan.probes:
         made = {each for number in range(repeats) for each in in_run.due(plan, column, number + 1)}

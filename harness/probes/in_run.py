@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.model import Column, LinkProfile, Plan, Proposal
 from harness.model.probing import Cipher, Probe, Tcp
-from harness.protection import kinds
+from harness.model.protections import PROTECTIONS
 
 TCP_S = 1
 TCP_ROUNDS = 3
@@ -50,5 +50,8 @@ def of_protection(protection: Sequence[str], proposals: Mapping[str, Proposal]) 
     if len(protection) != 1:
         return None
     (name,) = protection
-    known = kinds.named(name).cipher
-    return of_proposal(proposals[name]) if known is None and name in proposals else known
+    if name in proposals:
+        return of_proposal(proposals[name])
+    if name not in PROTECTIONS or not PROTECTIONS[name].algorithms:
+        return None
+    return Cipher(algorithms=PROTECTIONS[name].algorithms, key_bits=PROTECTIONS[name].key_bits)

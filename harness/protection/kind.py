@@ -11,7 +11,6 @@ from typing import Protocol
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.model import Plan, Proposal
-from harness.model.probing import Cipher
 from harness.network.interfaces import Interface
 from harness.network.links import LinkPath
 from harness.protection.layer import Frames, Layer
@@ -120,11 +119,8 @@ class Protection:
 
     ``kinds`` are its kinds in a run, by the names of columns. ``modules`` are the kernel's that it takes, in
     modprobe(8)'s words; ``loaded_first`` are those without which no column of a plan is measured. Of the
-    others a kernel that lacks one has columns skipped.
-    ``trials`` try it on a host in a role, with a folder for logs. ``cipher`` is the probe of what
-    it encrypts with, None if each proposal has its own. With ``is_transports`` it is within the transport's
-    own connections. ``column_s`` is how much longer it takes to bring up a column: keys, fail-closed policy,
-    a canary.
+    others a kernel that lacks one has columns skipped. ``trials`` try it on a host in a role, with a folder
+    for logs. With ``is_transports`` it is within the transport's own connections.
 
     ``recognise`` finds it on a leg where somebody else has set it up: a string says why it protects nothing
     there. CommandFailed if that cannot be read.
@@ -137,11 +133,9 @@ class Protection:
     kinds: Callable[[ProtectionContext], Mapping[str, ProtectionDriver]]
     modules: tuple[str, ...]
     trials: Callable[[Host, str, Path], tuple[Attempt, ...]]
-    cipher: Cipher | None = None
     loaded_first: Callable[[Plan], Sequence[str]] = _none
     recognise: Callable[[Leg], Found | str | None] = _never
     is_transports: bool = False
-    column_s: float = 0.8
     need: str = ""
     ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     listener: str = ""

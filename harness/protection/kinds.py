@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from harness import protection
 from harness.hosts import Host
 from harness.model import Plan
-from harness.model.errors import UsageError
+from harness.model.kinds import folders
 from harness.model.offered import OfKinds
-from harness.model.protections import NESTING, PROTECTIONS
+from harness.model.protections import NESTING, PROTECTIONS, require
 from harness.network.links import LinkPath
 from harness.protection import fail_closed, ipsec, xfrm
 from harness.protection.ipsec import connection
@@ -17,7 +17,7 @@ from harness.protection.ipsec.kind import ESP
 from harness.protection.ipsec.layer import EspFrames
 from harness.protection.kind import Protection, ProtectionContext, ProtectionDriver
 
-_BY_NAME: OfKinds[Protection] = OfKinds(protection.__name__, PROTECTIONS, within="kind")
+_BY_NAME: OfKinds[Protection] = OfKinds(protection.__name__, folders(PROTECTIONS), within="kind")
 
 connected = connection.up
 """Brings up a connection from a user's file, whose other end the harness does not control."""
@@ -26,10 +26,7 @@ connected = connection.up
 def named(name: str) -> Protection:
     """A protection, by a column's name for it: what is none of the others is an ESP proposal. UsageError for
     one that results have and the harness does not."""
-    if name in PROTECTIONS and PROTECTIONS[name].is_missing:
-        raise UsageError(
-            f"expected a protection that this harness has, found {name}", hint="see: harness list protections"
-        )
+    require(name)
     return _BY_NAME.get(name, ESP)
 
 

@@ -13,7 +13,7 @@ from harness.analysis.wire import framings
 from harness.hosts import Host
 from harness.hosts.black_box import BlackBoxHost
 from harness.hosts.journal import Journal
-from harness.model import ENDS, PROTECTION_OFF, Column, LinkProfile, Plan
+from harness.model import DEFAULT_TRANSPORT, ENDS, PROTECTION_OFF, Column, LinkProfile, Plan
 from harness.model.errors import CommandFailed
 from harness.network import air, interfaces, links, paths, trunk
 from harness.network.air.kind import AirPath
@@ -276,9 +276,7 @@ class Columns:
     @staticmethod
     def _port(column: Column) -> int:
         """The port of the column's transport."""
-        return (
-            transports.DEFAULT.port if column.transport is None else transports.named(column.transport).port
-        )
+        return transports.named(column.transport or DEFAULT_TRANSPORT).port
 
     def _through_air(
         self, column: Column, number: int, logs: Path

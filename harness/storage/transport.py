@@ -259,7 +259,7 @@ class Transport:
 
     ``leaves`` is what may be left of a run, ``troubles`` are the kernel's messages of a session that was
     disturbed (``hosts/footprint.py``). ``lists`` are the folders that list what it brings up in a kernel, and
-    ``exported`` says which devices it exports. ``column_s`` is how long it takes to bring up a column.
+    ``exported`` says which devices it exports.
     The modules are the kernel's, in modprobe(8)'s words, so perhaps with parameters; some a target needs only
     for files or block devices. What a run writes to ``initiator_folders`` is its own: it hides them.
 
@@ -277,7 +277,6 @@ class Transport:
     troubles: tuple[Trouble, ...]
     lists: tuple[str, ...]
     exported: tuple[Exported, ...]
-    column_s: float
     initiator_modules: tuple[str, ...]
     target_modules: tuple[str, ...] = ()
     file_modules: tuple[str, ...] = ()

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from harness import storage
-from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, kinds
+from harness.model import kinds
 from harness.model.offered import OfKinds
-from harness.model.units import unknown_name
 from harness.storage.transport import Transport
 
-_BY_NAME: OfKinds[Transport] = OfKinds(storage.__name__, kinds.TRANSPORTS, within="transport")
-
-DEFAULT = _BY_NAME[DEFAULT_TRANSPORT]
+_BY_NAME: OfKinds[Transport] = OfKinds(storage.__name__, kinds.folders(kinds.TRANSPORTS), within="transport")
 
 
 def every() -> tuple[Transport, ...]:
@@ -19,10 +16,8 @@ def every() -> tuple[Transport, ...]:
 
 
 def named(name: str) -> Transport:
-    """UsageError for one that is not here: results may be of another version."""
-    if name not in _BY_NAME:
-        raise unknown_name("transport", name, TRANSPORTS)
-    return _BY_NAME[name]
+    """UsageError for one that is not here."""
+    return _BY_NAME[kinds.transport(name).name]
 
 
 def versions() -> dict[str, tuple[str, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from harness.analysis.stats import FEWEST
 from harness.hosts import NamespaceHost
 from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive, lasting_folder
-from harness.model import BackingKind, Job, Plan, unread
+from harness.model import BackingKind, Job, Plan, protections, unread
 from harness.model.errors import HarnessError, Interrupted, UsageError
 from harness.model.escape import printable
 from harness.model.lines import wrapped
@@ -98,6 +99,8 @@ def resumed(name: str, request: PathRequest, *, probing: bool) -> tuple[RunFolde
             hint=f"finish it with harness {'run' if probing else 'probe'} --resume",
         )
     sections.require(made)
+    for name in itertools.chain.from_iterable(column.protection for column in made.columns):
+        protections.require(name)
     for unknown in filter(None, map(unknown_hops, made.links.values())):
         raise unknown
     planned.require_typed(made, name, options.touching_real_hardware(request))

@@ -42,7 +42,7 @@ class WireProtocol(abc.ABC):
         """The transport's headers for this much data, in its direction."""
 
 
-_BY_NAME: OfKinds[WireProtocol] = OfKinds(__name__, kinds.TRANSPORTS)
+_BY_NAME: OfKinds[WireProtocol] = OfKinds(__name__, kinds.folders(kinds.TRANSPORTS))
 
 
 class UnknownWire(WireProtocol):

@@ -20,7 +20,7 @@ from harness.network.links import Folders, LinkPath, LinkPlace
 from harness.network.paths import chain
 from harness.network.paths.kind import PathKind
 
-_BY_NAME: OfKinds[PathKind] = OfKinds(__name__, kinds.HOPS, within="kind")
+_BY_NAME: OfKinds[PathKind] = OfKinds(__name__, kinds.folders(kinds.HOPS), within="kind")
 
 
 def _named(name: str) -> PathKind:

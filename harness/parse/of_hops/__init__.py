@@ -6,11 +6,11 @@ A module for each such kind offers its ``HopWords``.
 from __future__ import annotations
 
 from harness.model import Hops
-from harness.model.kinds import HOPS
+from harness.model.kinds import HOPS, folders
 from harness.model.offered import OfKinds
 from harness.parse.of_hops.words import HopWords
 
-OF_KINDS: OfKinds[HopWords] = OfKinds(__name__, HOPS)
+OF_KINDS: OfKinds[HopWords] = OfKinds(__name__, folders(HOPS))
 
 
 def of(hops: Hops) -> HopWords:

@@ -19,20 +19,19 @@ import msgspec
 
 from harness.hosts import Host
 from harness.hosts.undo import UndoStep
-from harness.model import ENDS, End, IkeAuth, IpsecMode, Proposal, addresses
+from harness.model import DEFAULT_TRANSPORT, ENDS, End, IkeAuth, IpsecMode, Proposal, addresses, kinds
 from harness.model.errors import CommandFailed, HarnessError
 from harness.network.links import LinkPath
 from harness.parse import proc_crypto
 from harness.protection import xfrm
 from harness.protection.ipsec.charon import Charon
 from harness.protection.xfrm_listener import REQID, ListenerReport
-from harness.storage.iscsi.transport import PORT
 
 MODULES = ("xfrm_user", "esp4")
 IPV6_MODULES = ("esp6",)
 """The further modules where a link speaks IPv6."""
 
-IKE_PORT = PORT + xfrm.PORTS_COVERED
+IKE_PORT = kinds.TRANSPORTS[DEFAULT_TRANSPORT].port + xfrm.PORTS_COVERED
 """UDP, on the target. Not 500, which the machine's own IKE daemon may use. If neither end has 500, charon
 puts a marker before IKE's messages (RFC 3948, section 2.2); ESP stays as it is, and is not put into UDP."""
 

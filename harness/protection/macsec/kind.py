@@ -21,7 +21,6 @@ import msgspec
 from harness.hosts import Host
 from harness.model import ENDS, End
 from harness.model.errors import CommandFailed, RequirementError
-from harness.model.probing import Cipher
 from harness.model.protections import PROTECTIONS
 from harness.network import links
 from harness.network.links import LinkPath
@@ -193,7 +192,6 @@ _INTERFACE = """
 ip link add name below type veth peer name other
 ip link add link below name above type macsec encrypt on validate strict
 """
-_CIPHER = Cipher(algorithms=(KERNEL_ALGORITHM,), key_bits=128)
 
 OFFERED = (
     Protection(
@@ -202,7 +200,6 @@ OFFERED = (
         modules=(MACSEC,),
         recognise=recognise,
         trials=lambda host, _role, _folder: overlay.trial(host, MACSEC, (MACSEC,), _INTERFACE),
-        cipher=_CIPHER,
     ),
     Protection(
         name=MACSEC_MKA,
@@ -211,6 +208,5 @@ OFFERED = (
         trials=lambda host, _role, _folder: overlay.trial(
             host, MACSEC_MKA, (MACSEC,), f"{mka.PROGRAM} -v\n{_INTERFACE}"
         ),
-        cipher=_CIPHER,
     ),
 )

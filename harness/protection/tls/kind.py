@@ -22,7 +22,6 @@ from pathlib import Path
 from harness.hosts import Host
 from harness.model import ENDS, IPV4, IPV6, End, Family, addresses
 from harness.model.errors import RequirementError
-from harness.model.probing import Cipher
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.protection import layer, overlay
@@ -320,7 +319,6 @@ OFFERED = (
         kinds=lambda run: {NAME: TlsDriver(daemons=TlsDaemons(run=run))},
         modules=MODULES,
         trials=lambda _host, _role, _folder: ((TITLE, _refuse),),
-        cipher=Cipher(algorithms=("gcm(aes)",), key_bits=128),
         is_transports=True,
     ),
 )

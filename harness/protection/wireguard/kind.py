@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 from harness.model import IPV4, Family, addresses
 from harness.model.errors import CommandFailed
-from harness.model.probing import Cipher
 from harness.model.protections import PROTECTIONS, UDP_HEADER_BYTES
 from harness.network import links, sysctls
 from harness.network.links import LinkPath
@@ -194,8 +193,6 @@ OFFERED = (
         trials=lambda host, _role, _folder: overlay.trial(
             host, WIREGUARD, (WIREGUARD,), "ip link add name above type wireguard"
         ),
-        # The kernel's WireGuard calls its library, not the crypto API: the same code, called differently.
-        cipher=Cipher(algorithms=("rfc7539(chacha20,poly1305)",)),
         recognise=recognise,
     ),
 )

@@ -38,7 +38,7 @@ from harness.storage.transport import (
 )
 from harness.storage.udev import UdevRule
 
-PORT = 3260
+PORT = kinds.TRANSPORTS[ISCSI].port
 """RFC 7143, section 4.2.7.1."""
 
 KEYS = kinds.TRANSPORTS[ISCSI].parameters
@@ -277,7 +277,6 @@ OFFERED = (
                 is_exclusive=True,
             ),
         ),
-        column_s=0.7,
         initiator_modules=("iscsi_tcp", "sd_mod"),
         target_modules=("target_core_mod", "iscsi_target_mod"),
         file_modules=("target_core_file",),

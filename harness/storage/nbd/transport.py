@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from harness.hosts import Host
 from harness.hosts.footprint import Leftover
-from harness.model import addresses
+from harness.model import addresses, kinds
 from harness.storage import requests
 from harness.storage.requests import Made
 from harness.storage.transport import (
@@ -37,7 +37,7 @@ from harness.storage.udev import UdevRule
 
 NAME = "nbd"
 
-PORT = 10809
+PORT = kinds.TRANSPORTS[NAME].port
 """IANA's for NBD."""
 
 SOFTWARE = ("nbdkit", "--version")
@@ -179,7 +179,6 @@ OFFERED = (
                 process="../process",
             ),
         ),
-        column_s=0.7,
         # Without the parameter it makes sixteen disks.
         initiator_modules=("nbd nbds_max=0",),
         target_software=SOFTWARE,

@@ -45,10 +45,9 @@ from harness.storage.udev import UdevRule
 DISCOVERY = "nqn.2014-08.org.nvmexpress.discovery"
 """The name of every discovery controller (NVM Express Base Specification 2.0, section 4.5)."""
 
-PORT = 4420
-"""IANA's for NVMe over fabrics."""
-
 NAME = "nvme-tcp"
+
+PORT = kinds.TRANSPORTS[NAME].port
 
 KEYS = kinds.TRANSPORTS[NAME].parameters
 """What an initiator may ask for (drivers/nvme/host/fabrics.c). All else is up to the
@@ -309,7 +308,6 @@ OFFERED = (
                 enabled="enable",
             ),
         ),
-        column_s=0.5,
         initiator_modules=("nvme_fabrics", "nvme_tcp"),
         target_modules=("nvmet", "nvmet_tcp"),
         export_title="an NVMe/TCP subsystem",

@@ -127,7 +127,7 @@ def make_plan(request: RunRequest) -> Plan:
     disk = _disk(request)
     backing, local_device = _storage(request, capabilities, run_id, there)
     texts = _texts(jobs, backing.size_bytes, runtime_s)
-    columns, links, proposals = there.pre_existing(columns_of(request, capabilities, machines), notes)
+    columns, links, proposals = there.paths(columns_of(request, capabilities, machines), notes)
     lab_kernel = _lab_kernel(request, capabilities, links, disk, columns)
     other_kernel = _other_kernel(request) if lab_kernel is LabKernel.CUSTOM else None
     if lab_kernel is LabKernel.CUSTOM and any(link.radio for link in links.values()):

@@ -86,6 +86,8 @@ BY_NAME: Mapping[str, str] = {
     "harness/questions/sweep/*": "sweep",
     "harness/questions/trial/*": "forecasts try",
     "harness/planning/cpu_costs.py": "cpu-cost",
+    "harness/planning/existing/portal.py": "portal",
+    "harness/planning/existing/volume.py": "volume",
     "harness/planning/simulated_cpu_costs.py": "cpu-costs",
 }
 """What a run has only if it is asked for, and the words with which it is."""

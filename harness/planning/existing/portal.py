@@ -22,16 +22,8 @@ from harness.model.errors import UsageError
 from harness.model.units import shown
 from harness.parse.hosts import LOCAL, parse_portal
 from harness.parse.profiles import is_real, real_link
-from harness.planning.existing import (
-    Existing,
-    ExistingKind,
-    PlannedPaths,
-    overwritten,
-    part,
-    reading,
-    require_alone,
-    require_within,
-)
+from harness.planning import existing
+from harness.planning.existing import Existing, ExistingKind, PlannedPaths
 from harness.planning.request import RunRequest, Version
 from harness.storage import guard
 from harness.testbeds import portals
@@ -68,16 +60,16 @@ def find(request: RunRequest, swanctl: str, jobs: tuple[Job, ...], notes: list[s
     if consent is None:
         on_it = f"; found on it: {unit.found_on_it}" if unit.found_on_it else ""
         how = f"a new file with --volume, or, if everything on it may be lost, {again}"
-        jobs = reading(jobs, notes, "a LUN", how)
+        jobs = existing.reading(jobs, notes, "a LUN", how)
         notes.append(f"{title}; the run only reads it{on_it}")
         return BehindPortal(
             request=request,
             jobs=jobs,
             unit=unit,
             black_box=portal,
-            backing=part(BackingKind.BLOCK, unit.size_bytes, request),
+            backing=existing.part(BackingKind.BLOCK, unit.size_bytes, request),
         )
-    require_within(jobs)
+    existing.require_within(jobs)
     asked = parse_portal(portal.typed)
     if not portal.is_export and (not (request.iqn or asked.name) or request.lun is None):
         raise UsageError(
@@ -89,10 +81,10 @@ def find(request: RunRequest, swanctl: str, jobs: tuple[Job, ...], notes: list[s
             "expected one initiator to write to a LUN, found several: they would write over each other",
             hint="name one --initiator, or leave --destroy out: several may read",
         )
-    backing = part(BackingKind.BLOCK, unit.size_bytes, request, consent)
+    backing = existing.part(BackingKind.BLOCK, unit.size_bytes, request, consent)
     if unit.device is not None and (refusal := guard.judge_unit(unit.device, needed_bytes=backing.end_bytes)):
         raise refusal
-    notes.append(f"{title}; {overwritten(backing)}")
+    notes.append(f"{title}; {existing.overwritten(backing)}")
     return BehindPortal(request=request, jobs=jobs, unit=unit, black_box=portal, backing=backing)
 
 
@@ -117,7 +109,7 @@ def _towards(found: portals.FoundUnit, request: RunRequest, *, writes: bool) -> 
     is_local = LINK_LOCAL in request.links and not request.local_device
     local = "--link local without --local-device", is_local
     others = ("--target", request.target), ("--backing", request.backing), ("--disk", request.disk), local
-    require_alone("--portal", (*others, ("--transport", request.transports)))
+    existing.require_alone("--portal", (*others, ("--transport", request.transports)))
     portal = found.portal
     specs = [spec for spec in request.links if spec != LINK_LOCAL] or [f"portal={found.iface}"]
     links = [spec if "@" in spec else f"{spec}@{portal.address}" for spec in specs]

@@ -10,6 +10,17 @@ from harness.model.units import unknown_name
 Known = Collection[str] | Callable[[], Collection[str]]
 """Values of an option that completion offers, or what finds them."""
 
+
+def offering(known: Known) -> Callable[[str], list[str]]:
+    """For Typer's ``autocompletion``: also behind the comma of a list, or the plus of nested protections."""
+
+    def offer(incomplete: str) -> list[str]:
+        done = incomplete[: max(incomplete.rfind(mark) for mark in ",+") + 1]
+        return [f"{done}{name}" for name in (known() if callable(known) else known)]
+
+    return offer
+
+
 _ALSO = {"text": ("plain",), "markdown": ("github", "md")}
 """Other words for choices, lower case."""
 

@@ -3,28 +3,17 @@ imports nothing that measures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from harness.model.choices import Choice, Known
+from harness.model.choices import Choice, offering
 from harness.model.errors import UsageError
 from harness.parse import references
 from harness.parse.files import shown_path
 from harness.results.metrics import Metric
 from harness.results.store import write_out
-
-
-def offering(known: Known) -> Callable[[str], list[str]]:
-    """For Typer's ``autocompletion``: also behind the comma of a list, or the plus of nested protections."""
-
-    def offer(incomplete: str) -> list[str]:
-        done = incomplete[: max(incomplete.rfind(mark) for mark in ",+") + 1]
-        return [f"{done}{name}" for name in (known() if callable(known) else known)]
-
-    return offer
 
 
 def format_option(choices: type[Choice]) -> Any:

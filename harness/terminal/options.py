@@ -10,8 +10,8 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 import typer
 
+from harness.model.choices import offering
 from harness.planning.request import PANELS, Option
-from harness.terminal.common import offering
 
 Command = TypeVar("Command", bound=Callable[..., None])
 

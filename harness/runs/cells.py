@@ -61,7 +61,7 @@ from harness.probes import echo, in_run, judged
 from harness.results import bandwidth_series
 from harness.results.events import TAKING_DOWN, CellEnded, CellStarted, CellWithdrawn, Phase, Spent, ago_s
 from harness.results.machine import MACHINE, TOOLS
-from harness.runs import calibration, fio_startup, measure, reread, spent
+from harness.runs import fio_startup, measure, reread, spent
 from harness.runs.columns import ColumnPath
 from harness.runs.composer import Composer
 from harness.runs.measure import ConnectedLun
@@ -237,7 +237,7 @@ class CellComposer(Composer):
                 self._conditions = conditions.ConditionsWatch(self.hosts.all)
             if plan.setting.is_virtual:
                 for host in {host.kernel: host for host in self.hosts.all}.values():
-                    self._fio = fio_startup.Fio(env=calibration.shim(host, self.private))
+                    self._fio = fio_startup.in_virtual_time(host, self.private)
             elif plan.capabilities.boots_one_kernel:
                 self._fio = fio_startup.fio()
                 self._facts["fio"] = self._fio.described

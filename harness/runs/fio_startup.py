@@ -70,6 +70,16 @@ class Fio:
         }
 
 
+def in_virtual_time(host: Host, folder: Path) -> Fio:
+    """It does not spin on its clock before it starts (``programs/calibrate.c``), by a library that is
+    compiled on the host, in a folder there."""
+    source = programs.path(__package__, "calibrate.c").read_text(encoding="utf-8")
+    library = folder / "calibrate.so"
+    argv = ["cc", "-O2", "-shared", "-fPIC", "-x", "c", "-o", str(library), "-", "-ldl"]
+    host.run(argv, input=source, timeout_s=60)
+    return Fio(env={PRELOAD: str(library)})
+
+
 def open_loop() -> Fio:
     """What reads a job file of an open loop and prints a report as fio's."""
     return Fio(argv=(programs.PYTHON, "-I", "-S", "-c", programs.source(__package__, "open_loop")))

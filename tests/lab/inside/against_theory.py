@@ -26,7 +26,7 @@ from harness.network import links
 from harness.parse.profiles import load_proposal
 from harness.protection import ipsec
 from harness.protection.ipsec import charon
-from harness.runs import calibration
+from harness.runs import fio_startup
 from harness.storage import disks
 from harness.storage.disks import MIB, FlashDisk
 from harness.storage.iscsi.transport import shared
@@ -230,7 +230,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
 def run_fio(host: Host, ups: list[Up], cells: Mapping[str, Sequence[str]]) -> dict[str, Section]:
     (FOLDER / "job.fio").write_text(job_file(ups, cells), encoding="utf-8")
     argv = ["sh", "-euc", 'cd "$1" && exec fio --output-format=json job.fio', "sh", str(FOLDER)]
-    printed = host.run(argv, timeout_s=3600, env=calibration.shim(host, FOLDER)).stdout
+    printed = host.run(argv, timeout_s=3600, env=fio_startup.in_virtual_time(host, FOLDER).env).stdout
     found: dict[str, Section] = {}
     counted = [0] * len(COUNTERS)
     for job in json.loads(printed[printed.index("{") :])["jobs"]:

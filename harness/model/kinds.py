@@ -130,7 +130,8 @@ def folders(found: Mapping[str, Declared]) -> dict[str, str]:
 
 TRANSPORTS = declared("storage", TransportKind)
 HOPS = declared("network/paths", HopKind)
-RADIOS = next(iter(declared("network/air", RadioKind).values()), None)
+AIR = declared("network/air", RadioKind)
+RADIOS = next(iter(AIR.values()), None)
 """None where it was taken out: WiFi is emulated then."""
 
 

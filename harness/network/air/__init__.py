@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from harness.model import kinds
 from harness.model.errors import UsageError
-from harness.model.offered import offered
+from harness.model.offered import OfKinds
 from harness.network.air.kind import AirKind
 
-_KINDS: tuple[AirKind, ...] = tuple(offered(__name__, within="kind"))
+_BY_NAME: OfKinds[AirKind] = OfKinds(__name__, kinds.folders(kinds.AIR), within="kind")
 
 
 def simulated() -> AirKind:
     """What simulates radios; UsageError if nothing does: a plan may be of another version."""
-    if not _KINDS:
+    if kinds.RADIOS is None:
         raise UsageError(
             "expected links that can be made here, found WiFi over simulated radios, which cannot",
             hint="measure it with the version that made the plan",
         )
-    return _KINDS[0]
+    return _BY_NAME[kinds.RADIOS.name]

@@ -43,5 +43,6 @@ class AirKind:
     """``radios`` are those of so many paths, which share them; ``bring_up`` makes the link that is the
     ``number``-th of these (from 0). ``kind.toml`` says the rest (``model.kinds.RadioKind``)."""
 
+    name: str
     radios: Callable[[int], Resource]
     bring_up: Callable[[LinkPlace, Security, int, Folders], AbstractContextManager[AirPath]]

@@ -39,4 +39,4 @@ def bring_up(place: LinkPlace, security: Security, number: int, folders: Folders
         yield wifi.WifiPath(path=path, association=association, listener=listener)
 
 
-OFFERED = (AirKind(radios=radios, bring_up=bring_up),)
+OFFERED = (AirKind(name="hwsim", radios=radios, bring_up=bring_up),)

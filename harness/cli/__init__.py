@@ -255,20 +255,16 @@ def _command_typed(lost: list[Unreadable]) -> int:
         return 1
     except OSError as error:
         silence(sys.stdout)
-        _tell_os_error(error)
+        where = f"{error.filename}: " if error.filename else ""
+        complain(f"harness: {where}{error.strerror or error}")
+        if error.errno in NO_ROOM:
+            hint("is the disk full, or out of inodes? See df and df -i")
+        elif error.errno == errno.EBADF:
+            hint("standard output is closed: send it to a file, or to /dev/null")
+        elif not _here():
+            hint("the current folder has been removed: change to another one")
         return 1
     return 0
-
-
-def _tell_os_error(error: OSError) -> None:
-    where = f"{error.filename}: " if error.filename else ""
-    complain(f"harness: {where}{error.strerror or error}")
-    if error.errno in NO_ROOM:
-        hint("is the disk full, or out of inodes? See df and df -i")
-    elif error.errno == errno.EBADF:
-        hint("standard output is closed: send it to a file, or to /dev/null")
-    elif not _here():
-        hint("the current folder has been removed: change to another one")
 
 
 def _here() -> bool:

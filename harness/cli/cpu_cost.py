@@ -81,7 +81,19 @@ def cpu_cost(
         found = _measured(
             made, keep=typed.get("results") is not None, results=Path(str(typed.get("results")))
         )
-    _print(found, output)
+    text = written(found)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        write(output, text.encode())
+        tell(f"the CPU cost file: {shown_path(output)}")
+    if found.fit is not None:
+        tell(
+            f"{len(found.costs)} CPU costs from {found.fit.cells} cells; the middle one of these is off by "
+            f"{format_percent(found.fit.error)} where it is left out"
+        )
+        for doubt in predicted.doubts(predicted.Ends(target=found)):
+            tell(doubt)
 
 
 def _measured(made: Plan, *, keep: bool, results: Path) -> CpuCosts:
@@ -100,22 +112,6 @@ def _measured(made: Plan, *, keep: bool, results: Path) -> CpuCosts:
         for line in outcome.summary():
             tell(line)
         return demand.costs_of(Measured.read([folder.path]))
-
-
-def _print(found: CpuCosts, output: Path | None) -> None:
-    text = written(found)
-    if output is None:
-        sys.stdout.write(text)
-    else:
-        write(output, text.encode())
-        tell(f"the CPU cost file: {shown_path(output)}")
-    if found.fit is not None:
-        tell(
-            f"{len(found.costs)} CPU costs from {found.fit.cells} cells; the middle one of these is off by "
-            f"{format_percent(found.fit.error)} where it is left out"
-        )
-        for doubt in predicted.doubts(predicted.Ends(target=found)):
-            tell(doubt)
 
 
 def _compared(a: CpuCosts, b: CpuCosts) -> str:

@@ -17,7 +17,7 @@ from harness.analysis.stats import FEWEST
 from harness.hosts import NamespaceHost
 from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive, lasting_folder
-from harness.model import BackingKind, Job, Plan, protections, unread
+from harness.model import BackingKind, Plan, protections, unread
 from harness.model.errors import HarnessError, Interrupted, UsageError
 from harness.model.escape import printable
 from harness.model.lines import wrapped
@@ -201,7 +201,10 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     on_curves = {column for surface in found.values() for column, _ in surface.grid}
     columns = [*map(made.shown, (column for column in made.columns if column not in on_curves))]
     columns += [curve.column.label for curve in found]
-    workloads = [curve.workload for curve in found] or [_name(job) for job in made.jobs]
+    # Names of open loops without their loads.
+    workloads = [curve.workload for curve in found] or [
+        job.name.removesuffix(f"-{described(job).rate_iops}iops") for job in made.jobs
+    ]
     # Names of columns and workloads have no space to wrap at, but paths may.
     lines = (
         ("columns", ", ".join(dict.fromkeys(columns)), NARROW),
@@ -240,11 +243,6 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     )
     if rule is not None:
         to(f"until:     the 95 % interval of a cell's median is within {100 * rule.width:g} % of it")
-
-
-def _name(job: Job) -> str:
-    """Of an open loop without its load."""
-    return job.name.removesuffix(f"-{described(job).rate_iops}iops")
 
 
 def carry_out(made: Plan, folder: RunFolder, state: Path, started_s: float, cells: int) -> RunOutcome:

@@ -246,7 +246,12 @@ class _Shown:
         if event.status is not Status.OK or (
             event.disturbed is not None and (self._has_bar or (self._has_lines and disturbed == 1))
         ):
-            _tell_trouble(event, self._console)
+            words: list[str | tuple[str, str]] = [f": {printable(event.reason)}"] if event.reason else []
+            if event.status is Status.OK and event.rate_bytes_s is not None:
+                words.append(f": {event.rate_bytes_s / 1e6:.2f} MB/s")
+            if event.disturbed is not None:
+                words += [", but ", ("disturbed", "yellow"), f": {printable(event.disturbed.cause)}"]
+            _tell(event.key, event.status, self._console, *words)
         if self._has_lines and self._ends_s[-1] >= max(self._reported_s, self._ends_s[0]) + EVERY_S:
             self._reported_s = self._ends_s[-1]
             reported = f"[{ended}/{self._of}] {last}" + (f", {left}" if left else "")
@@ -263,15 +268,6 @@ def left_s(ends_s: Sequence[float], of: int) -> float | None:
     if ended < 1:
         return None
     return max(0, of - ended) * (ends_s[-1] - ends_s[ended // 2]) / (ended - ended // 2)
-
-
-def _tell_trouble(event: CellEnded, console: Console) -> None:
-    words: list[str | tuple[str, str]] = [f": {printable(event.reason)}"] if event.reason else []
-    if event.status is Status.OK and event.rate_bytes_s is not None:
-        words.append(f": {event.rate_bytes_s / 1e6:.2f} MB/s")
-    if event.disturbed is not None:
-        words += [", but ", ("disturbed", "yellow"), f": {printable(event.disturbed.cause)}"]
-    _tell(event.key, event.status, console, *words)
 
 
 def _tell(key: str, status: Status, console: Console, *words: str | tuple[str, str]) -> None:

@@ -85,18 +85,13 @@ def begin(
         require_disk(made)
         print_plan(made)
         if is_resumed:
-            _print_left(made, folder)
+            cells = sections.schedule(made, folder.load_records()).expected
+            time = f", about {format_duration(round(duration.left_s(made, cells)))}" if cells else ""
+            say(f"left:      {_about(made)}{cells}{time}")
         return
     with measuring(made, folder, is_resumed=is_resumed) as state:
         status = _run(made, folder, state, started_s, is_verbose=is_verbose)
     raise typer.Exit(status)
-
-
-def _print_left(made: Plan, folder: RunFolder) -> None:
-    """Say how much of a plan the run has not measured yet, or has to measure again."""
-    cells = sections.schedule(made, folder.load_records()).expected
-    time = f", about {format_duration(round(duration.left_s(made, cells)))}" if cells else ""
-    say(f"left:      {_about(made)}{cells}{time}")
 
 
 def _about(made: Plan) -> str:

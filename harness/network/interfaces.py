@@ -241,7 +241,7 @@ class LinkEnd:
             one.name
             for one in self.all
             if one.name != self.iface.name and one.is_up and not one.is_loopback
-            if any(_overlap(other.network, each) for other in one.of(self.ip) for each in networks)
+            if any(other.network.overlaps(each) for other in one.of(self.ip) for each in networks)
         ]
 
     @property
@@ -466,13 +466,6 @@ def to_portal(initiator: Host, profile: LinkProfile, *, index: int, port: int) -
         initiator_address=address,
         target_address=portal,
     )
-
-
-def _overlap(
-    one: ipaddress.IPv4Network | ipaddress.IPv6Network, other: ipaddress.IPv4Network | ipaddress.IPv6Network
-) -> bool:
-    """Of two networks of one family."""
-    return one.network_address in other or other.network_address in one
 
 
 # Holding the traffic to them

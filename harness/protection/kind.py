@@ -105,14 +105,6 @@ Attempt = tuple[str, Callable[[], str | None]]
 """What is tried on a machine, as the end of a sentence, and how; that may return a better description."""
 
 
-def _none(*_: object) -> tuple[()]:
-    return ()
-
-
-def _never(_: object) -> None:
-    return None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Protection:
     """All that others have to know of a protection before there is a run. ESP proposals have the ``name`` "".
@@ -133,8 +125,8 @@ class Protection:
     kinds: Callable[[ProtectionContext], Mapping[str, ProtectionDriver]]
     modules: tuple[str, ...]
     trials: Callable[[Host, str, Path], tuple[Attempt, ...]]
-    loaded_first: Callable[[Plan], Sequence[str]] = _none
-    recognise: Callable[[Leg], Found | str | None] = _never
+    loaded_first: Callable[[Plan], Sequence[str]] = lambda _: ()
+    recognise: Callable[[Leg], Found | str | None] = lambda _: None
     is_transports: bool = False
     need: str = ""
     ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

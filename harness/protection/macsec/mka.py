@@ -73,7 +73,7 @@ def agreement(path: LinkPath, *, port: int, private: Path, logs: Path) -> Iterat
             for number, (end, host, iface, _, _) in enumerate(links.ends(path), start=1)
         ]
         until = time.monotonic() + DEADLINE_S
-        while not all(_is_secured(host, ask) for host, ask in asked):
+        while not all("Secured=Yes" in host.run(ask, check=False).stdout.splitlines() for host, ask in asked):
             if time.monotonic() > until:
                 raise CommandFailed(
                     f"expected the ends of {path.initiator_iface} to agree on keys within {DEADLINE_S:.0f} s "
@@ -104,7 +104,3 @@ def _participant(
 
     with host.daemon(argv, log=log, ready=answers, deadline_s=DEADLINE_S):
         yield ask
-
-
-def _is_secured(host: Host, ask: list[str]) -> bool:
-    return "Secured=Yes" in host.run(ask, check=False).stdout.splitlines()

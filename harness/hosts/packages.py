@@ -91,12 +91,8 @@ def are_offered(names: Sequence[str]) -> bool:
     """Whether this release of Debian has any of these packages. True if apt has no lists yet: it may."""
     if shutil.which("apt-cache") is None:
         return False
-    return any(map(_is_offered, names)) or not _has_lists()
-
-
-def _has_lists() -> bool:
-    """Whether apt knows what this release has. In the image of a container it mostly does not."""
-    return _is_offered("libc6-dev")
+    # In the image of a container apt mostly does not know what this release has.
+    return any(map(_is_offered, names)) or not _is_offered("libc6-dev")
 
 
 def _named_in_releases(names: Sequence[str]) -> str | None:

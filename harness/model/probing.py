@@ -169,10 +169,6 @@ def check(probe: ProbeKind) -> None:
             raise UsageError(f"a probe's {what}: expected {least:g} to {most:g}, found {found}")
 
 
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1e3:g}ms"
-
-
 class PingFigures(msgspec.Struct, frozen=True, kw_only=True, tag="ping"):
     """``load_bit_s`` is TCP's rate during the pings, if the probe loads the path."""
 
@@ -214,7 +210,8 @@ class Ping(ProbeKind, frozen=True, kw_only=True, tag="ping"):
 
     @property
     def name(self) -> str:
-        return f"ping-{_milliseconds(self.interval_s)}{'-loaded' if self.loaded else ''}"
+        interval = f"{self.interval_s:g}s" if self.interval_s >= 1 else f"{self.interval_s * 1e3:g}ms"
+        return f"ping-{interval}{'-loaded' if self.loaded else ''}"
 
     @property
     def estimate_s(self) -> float:

@@ -461,7 +461,9 @@ def _document(string: str, warnings: list[str]) -> tuple[_FioDocument, str, str]
     """The document, and the text before and after it."""
     found = embedded.find(string, ("jobs", "client_stats"), _DOCUMENT, warnings)
     documents = found.documents
-    interim = _interim(documents)
+    # Those at the start are of the same run as a later one.
+    goes_on = itertools.starmap(_goes_on, itertools.pairwise(documents))
+    interim = sum(1 for _ in itertools.takewhile(bool, goes_on))
     if interim:
         warnings.append(interim_reports(interim, "documents"))
     if further := len(documents) - 1 - interim:
@@ -520,12 +522,6 @@ def _goes_on(first: _FioDocument, following: _FioDocument) -> bool:
         return after.runtime_ms > before.runtime_ms
     passed_s = (after.written_ms - before.written_ms) / 1000
     return abs(passed_s - (after.elapsed_s - before.elapsed_s)) <= 1
-
-
-def _interim(documents: list[_FioDocument]) -> int:
-    """How many documents at the start are followed by a later one of the same run."""
-    goes_on = itertools.starmap(_goes_on, itertools.pairwise(documents))
-    return sum(1 for _ in itertools.takewhile(bool, goes_on))
 
 
 def _job(

@@ -84,10 +84,6 @@ class _Iperf3End(msgspec.Struct):
     sum_sent_bidir_reverse: _Sum | None = None
     sum_received_bidir_reverse: _Sum | None = None
 
-    @property
-    def is_bidir(self) -> bool:
-        return bool(self.sum_bidir_reverse or self.sum_sent_bidir_reverse)
-
 
 class _Interval(msgspec.Struct):
     streams: list[_Sum] = []
@@ -172,7 +168,7 @@ def _of_document(document: _Iperf3Document, role: End | None = None) -> IperfOut
         role = "client"
     elif start.accepted_connection is not None:
         role = "server"
-    if not document.end.is_bidir:
+    if not (document.end.sum_bidir_reverse or document.end.sum_sent_bidir_reverse):
         return _of_direction(document, streams, role)
     # Sums are the client's way on both ends; a stream says whether this end sends.
     ahead, back = list[_EndStream](), list[_EndStream]()

@@ -100,15 +100,6 @@ def throttled_ns() -> int | None:
     return found
 
 
-def slept_ns() -> int:
-    """For how long this machine has slept since it started. Others may have the processor between the
-    readings of its clocks, so the largest of several is the nearest."""
-    return max(
-        time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-        for _ in range(3)
-    )
-
-
 def look(proc: str, *ours: str) -> dict[str, Any]:
     at_ns = time.monotonic_ns()
     each, count = processors(proc)
@@ -122,7 +113,12 @@ def look(proc: str, *ours: str) -> dict[str, Any]:
         "pressure_ns": pressure_ns(),
         "throttled_ns": throttled_ns(),
         "is_hyperthreaded": read(SMT).strip() == "1",
-        "still_ns": slept_ns(),
+        # Slept since it started. Others may have the processor between the readings of its clocks, so the
+        # largest of several is the nearest.
+        "still_ns": max(
+            time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+            for _ in range(3)
+        ),
         "until_ns": at_ns,
     }
 

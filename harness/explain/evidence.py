@@ -297,10 +297,6 @@ def _least(found: Iterable[tuple[K, float | None]]) -> dict[K, float]:
     return least
 
 
-def _emulation_ns(record: Record) -> float | None:
-    return record.telemetry.emulation_round_trip_ns if record.telemetry is not None else None
-
-
 class _ColumnOf:
     """A column and those that it is compared with.
 
@@ -337,7 +333,7 @@ class _ColumnOf:
             {},
         )
         self.emulations_ns = _least(
-            (record.run_id, _emulation_ns(record))
+            (record.run_id, record.telemetry.emulation_round_trip_ns if record.telemetry else None)
             for other, cells in samples.items()
             if (other.setting, other.column.link) == (key.setting, column.link)
             for cell in cells.values()

@@ -21,7 +21,7 @@ from tabulate import tabulate
 from harness.analysis import disk_times
 from harness.analysis.interval import Interval
 from harness.analysis.theory import IoDirection
-from harness.model import LINK_LOCAL, Column, DiskProfile, Job, Plan, Setting, block_word
+from harness.model import LINK_LOCAL, Column, DiskProfile, Plan, Setting, block_word
 from harness.parse.disks import load_disk
 from harness.parse.jobfile import described, is_past_page_cache
 from harness.parse.profiles import data_folder
@@ -106,7 +106,8 @@ def volumes(found: Measured, cells: Sequence[Explained]) -> list[VolumeOverPath]
         jobs = [job for plan in plans for job in plan.jobs if job.name == evidence.workload]
         if evidence.column.is_local or evidence.depth != 1 or not jobs or len(jobs) < len(runs):
             continue
-        if not all(map(_takes_no_time, plans)) or not all(map(_is_plain, jobs)):
+        is_plain = all(dict(job.options).keys() <= PLAIN and is_past_page_cache(job) for job in jobs)
+        if not all(map(_takes_no_time, plans)) or not is_plain:
             continue
         if block_bytes is None or direction is None or path_ns is None:
             continue
@@ -153,10 +154,6 @@ def _takes_no_time(plan: Plan) -> bool:
     """Whether the storage of a plan is memory, so that a cell's time is the path's."""
     disk = plan.storage.disk
     return plan.storage.is_memory("") if disk is None else not (disk.flash or disk.moving)
-
-
-def _is_plain(job: Job) -> bool:
-    return dict(job.options).keys() <= PLAIN and is_past_page_cache(job)
 
 
 def _of_profile(

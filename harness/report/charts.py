@@ -330,10 +330,6 @@ class _Dot(msgspec.Struct, frozen=True):
     def most(self) -> float | None:
         return self.allowed(lambda path: path.least_ns(self.depth))
 
-    @property
-    def by_round_trip(self) -> float | None:
-        return self.allowed(lambda path: path.round_trips * path.round_trip_ns / self.depth)
-
 
 def roofline(table: Table, facts: Sequence[ColumnFacts], cells: Sequence[Explained]) -> list[Chart]:
     """For each link with a profile: its cells by bytes in flight, below what the link lets through.
@@ -403,13 +399,10 @@ def _roof_of(link: LinkProfile, dots: Sequence[_Dot], title: str) -> Chart:
 
 def _tip(dot: _Dot) -> str:
     most = dot.most
+    what = "one request at a time allows" if dot.depth == 1 else "the link allows"
     return f"{dot.name}: {draw.amount(dot.rate / 1e6)} MB/s at depth {dot.depth}" + (
-        f", {_reached(dot)} of the {draw.amount(most / 1e6)} MB/s that {_allows(dot)}" if most else ""
+        f", {_reached(dot)} of the {draw.amount(most / 1e6)} MB/s that {what}" if most else ""
     )
-
-
-def _allows(dot: _Dot) -> str:
-    return "one request at a time allows" if dot.depth == 1 else "the link allows"
 
 
 def _reached(dot: _Dot) -> str:
@@ -425,7 +418,9 @@ _ROOF: Mapping[str, Callable[[_Dot], str]] = {
     "block [bytes]": lambda dot: str(dot.evidence.block_bytes),
     "round trips": lambda dot: str(dot.evidence.path.round_trips) if dot.evidence.path is not None else "",
     "median [MB/s]": lambda dot: in_mb_s(dot.rate),
-    "bound by round trip [MB/s]": lambda dot: in_mb_s(dot.by_round_trip),
+    "bound by round trip [MB/s]": lambda dot: in_mb_s(
+        dot.allowed(lambda path: path.round_trips * path.round_trip_ns / dot.depth)
+    ),
     "goodput in its frames [MB/s]": lambda dot: in_mb_s(dot.allowed(lambda path: path.busy_ns)),
     "bound [MB/s]": lambda dot: in_mb_s(dot.most),
     "reached": _reached,

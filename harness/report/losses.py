@@ -149,7 +149,11 @@ def headline(found: Sequence[Conclusion]) -> list[str]:
     if not known:
         return []
     bare = [answer for answer in known if not answer.baseline]
-    lost = _ranked([(answer, words) for answer in known if (words := _lost(answer))])
+    lost = [
+        f"{answer.column.heading[3]} over {answer.baseline} costs {words}"
+        for answer in known
+        if (words := _lost(answer))
+    ]
     reached = [f"{answer.column.column.label} {words}" for answer in bare if (words := _kept(answer))]
     sentences = [
         f"{listed(lost, _MOST, '; ')}." if lost else "",
@@ -168,11 +172,6 @@ def _about(known: Sequence[Conclusion]) -> str:
     kinds = dict.fromkeys(column.heading[3] for column in columns if column.column.protection)
     first = f"{listed([*filter(None, transports)], _MOST)} over {listed([*links], _MOST)}".strip()
     return f"{first}{f', without protection and with {listed([*kinds], _MOST)}' if kinds else ''}."
-
-
-def _ranked(pairs: Sequence[tuple[Conclusion, str]]) -> list[str]:
-    """By protection: ``IPsec aes128gcm16 costs 2.4 % at 256K over wired``."""
-    return [f"{answer.column.heading[3]} over {answer.baseline} costs {words}" for answer, words in pairs]
 
 
 def _lost(answer: Conclusion) -> str:

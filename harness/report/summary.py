@@ -210,7 +210,11 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
         if loss is None or not self.protection:
             return ""
         if loss.duet is not None:
-            return _next_to_others(loss.duet)
+            # Measured next to other programs: what is lost, or at most, or a sign that it cannot be said.
+            if not loss.duet.is_stated:
+                return "?"
+            ratio = ThroughputRatio.next_to_others(loss.duet)
+            return f"~{ratio.lost}" if ratio.is_reported else f"~< {signed(loss.duet.interval)[1]} %"
         if loss.compared is None:
             return ""
         return "by workload" if loss.depends else loss.compared.lost
@@ -350,11 +354,6 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         figures = [[each.get(name, "") for name in kept] for each in found]
         return FiguresOfSize(heading=heading, names=kept, figures=figures)
 
-    @property
-    def has_costs(self) -> bool:
-        """Whether any row says what its protection takes."""
-        return any(row.lost(group) for row in self.rows for group in self.groups)
-
     def _legend(self) -> str:
         """What the figures are."""
         ok = [record for record in self.records if record.status is Status.OK]
@@ -370,7 +369,8 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
         above = " >: lower bound, other programs interfered." if any(map(_is_floor, losses)) else ""
         most_words = f"link limit{self.at_a_time and f', {self.at_a_time}'}"
         parts = [most_words] if any(_most(loss) for loss in losses) else []
-        parts += [self._cost_words()] if self.has_costs else []
+        if any(row.lost(group) for row in self.rows for group in self.groups):
+            parts.append(self._cost_words())
         bound = f" max: {'; below: '.join(parts)}." if parts else ""
         return f"MB/s: {samples}{time}{several}.{above}{bound}"
 
@@ -726,15 +726,6 @@ def _cost(loss: Loss) -> str:
         return " and ".join(f"{found.brief} ({workload})" for workload, found in loss.apart)
     apart = [f"{workload} alone {found.brief}" for workload, found in loss.apart]
     return " but ".join((loss.compared.brief, *apart))
-
-
-def _next_to_others(found: Duet) -> str:
-    """What is lost, measured next to other programs: ``~-8 % ±4``, or at most, ``~< 9 %``; or a sign that it
-    cannot be said."""
-    if not found.is_stated:
-        return "?"
-    ratio = ThroughputRatio.next_to_others(found)
-    return f"~{ratio.lost}" if ratio.is_reported else f"~< {signed(found.interval)[1]} %"
 
 
 def _more(found: Duet, rounds: int) -> int:

@@ -51,7 +51,9 @@ def _of_row(workload: str, cells: Sequence[Explained]) -> Chart:
         label = draw.shortened(name, draw.fits(WIDTH - 2 * _EDGE) - len(time) - 2)
         names.append((_EDGE, y + 13, label))
         times.append((WIDTH - _EDGE, y + 13, time))
-        bar, named = _bar(cell, y + _LABEL, (WIDTH - 2 * _EDGE) / _longest_ns(cell))
+        # All parts together may be more than the measured time.
+        longest_ns = max(cell.verdict.whole_ns or 1, sum(_parts(cell).values()))
+        bar, named = _bar(cell, y + _LABEL, (WIDTH - 2 * _EDGE) / longest_ns)
         words.append(named)
         parts.append(draw.group("", cell.evidence.name, bar))
         figures = [_figure(cell.verdict.waterfall_ns.get(name)) for name in known]
@@ -82,11 +84,6 @@ def _of_row(workload: str, cells: Sequence[Explained]) -> Chart:
 def _parts(cell: Explained) -> dict[str, int]:
     """The parts that take time, in their order."""
     return {name: ns for name in PARTS if (ns := cell.verdict.waterfall_ns.get(name, 0)) > 0}
-
-
-def _longest_ns(cell: Explained) -> int:
-    """Of the measured time and all parts together, which may be more."""
-    return max(cell.verdict.whole_ns or 1, sum(_parts(cell).values()))
 
 
 def _bar(cell: Explained, y: float, scale: float) -> tuple[str, str]:

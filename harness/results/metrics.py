@@ -88,10 +88,6 @@ def _latency(
     )
 
 
-def _busiest_core(record: Record) -> float | None:
-    return BUSIEST_CORE.of(record.telemetry) if record.telemetry else None
-
-
 class Metric(Choice):
     """metric"""
 
@@ -127,7 +123,7 @@ class Metric(Choice):
         "core",
         Figure(
             of=Of.RECORD,
-            read=_busiest_core,
+            read=lambda record: BUSIEST_CORE.of(record.telemetry) if record.telemetry else None,
             column=BUSIEST_CORE.name,
             unit="%",
             title="busiest core",

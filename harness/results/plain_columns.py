@@ -49,10 +49,6 @@ class Output:
     asked: Asked
 
     @property
-    def has_options(self) -> bool:
-        return all(options for _, options in self.asked[2])
-
-    @property
     def words(self) -> frozenset[str]:
         """Those of its jobs' names and options' values."""
         jobs = self.asked[2]
@@ -132,7 +128,7 @@ def _without_bare(unit: _Unit) -> Path:
     """A path without the number at its end, if the rest is said by the jobs as well."""
     name = _BARE.sub("", unit.path.stem)
     output = unit.repeats[0]
-    if not (output.has_options and all(map(output.is_said, _words(name)))):
+    if not (all(options for _, options in output.asked[2]) and all(map(output.is_said, _words(name)))):
         return unit.path
     path = unit.path.parent / f"{name}{unit.path.suffix}" if name else unit.path.parent
     return path if path.name else unit.path

@@ -453,19 +453,15 @@ def _influx(row: Row) -> str:
 
     Its time is the start of the measurement, in ns. If that is unknown, the line has none.
     """
-    tags = [(name, value) for name in TAGS if (value := row[name]) is not None]
-    names = "".join(f",{name}={text}" for name, value in tags if (text := _tag(str(value))))
+    # A backslash at the end would escape what follows, and the protocol cannot escape it: it is removed.
+    tags = ((name, printable(str(row[name])).rstrip("\\")) for name in TAGS if row[name] is not None)
+    names = "".join(f",{name}={text.translate(_INFLUX_ESCAPES)}" for name, text in tags if text)
     fields = [(name, value) for name, value in row.items() if name not in TAGS]
     values = ",".join(f"{name}={_field(value)}" for name, value in fields if value not in (None, ""))
     started_s = row["started_unix_s"]
     # Exact: a product of floats would be off by some 100 ns.
     time = f" {round(Fraction(started_s) * 10**9)}" if isinstance(started_s, float) else ""
     return f"{_MEASUREMENT}{names} {values}{time}"
-
-
-def _tag(text: str) -> str:
-    """A backslash at the end would escape what follows, and the protocol cannot escape it: it is removed."""
-    return printable(text).rstrip("\\").translate(_INFLUX_ESCAPES)
 
 
 def _field(value: object) -> str:

@@ -79,7 +79,8 @@ def build(
         for key, column in zip(keys, columns, strict=True):
             of_cell = in_direction(samples[key].get(row.workload, ()), row.direction)
             cell = _cell(
-                _measured(of_cell),
+                # In the order in which they were measured.
+                sorted(of_cell, key=lambda record: (record.started_unix_s, record.run_id, record.order)),
                 read,
                 options.metric,
                 is_lab_limited=CellKey(key, row.workload) in lab_limited,
@@ -143,11 +144,6 @@ def _headed(
             )
         )
     return columns
-
-
-def _measured(records: Iterable[Record]) -> list[Record]:
-    """The records in the order in which they were measured."""
-    return sorted(records, key=lambda record: (record.started_unix_s, record.run_id, record.order))
 
 
 def _cell(

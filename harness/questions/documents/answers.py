@@ -384,7 +384,9 @@ def _whom(ask: Ask, origins: Origins) -> str:
     """What the cause is, in plain words; empty if it is unknown."""
     measured, processors = origins.measured, "the cause is the processors and the software"
     if isinstance(ask, LinkMost):
-        ceiling = _most_per_s(ask)
+        # Of the smallest frames in a second.
+        link = load_link(ask.of)
+        ceiling = (link.rate_bit_s or 0) / (8 * (SMALLEST_FRAME_BYTES + link.frame_overhead_bytes))
         if not measured.rows or not ceiling:
             return ""
         is_links = measured.rows[""][0] / ceiling >= MOSTLY
@@ -404,12 +406,6 @@ def _whom(ask: Ask, origins: Origins) -> str:
     return f"{whom}. {ask.what}: {free} where processors cost nothing, {_words(ask, whole)} {name}"
 
 
-def _most_per_s(ask: LinkMost) -> float:
-    """How many of the smallest frames a link carries in a second; 0: it has no rate."""
-    link = load_link(ask.of)
-    return (link.rate_bit_s or 0) / (8 * (SMALLEST_FRAME_BYTES + link.frame_overhead_bytes))
-
-
 def _whole(ask: Ask, origins: Origins) -> tuple[str, Figures]:
     """The figures whose cost is to be explained, with their origin: the article's if it has a cost."""
     if _dear(ask, origins.published):
@@ -420,7 +416,10 @@ def _whole(ask: Ask, origins: Origins) -> tuple[str, Figures]:
 def _conclusion(ask: Ask, origins: Origins) -> str:
     measured = origins.measured
     if measured.rows and isinstance(ask, LinkMost):
-        return _ratio_to(origins)
+        ours, theirs = origins.measured.rows[""][0], origins.published.rows.get("")
+        if theirs is None:
+            return f"It is {_shown(ours)} here."
+        return f"Ours is {ours / theirs[0]:.2g} times that of {origins.title}."
     dear = _dear(ask, measured)
     parts = [_of_ours(ask, measured, len(dear))]
     if measured.rows and origins.published.rows:
@@ -461,13 +460,6 @@ def _of_ours(ask: Ask, measured: Figures, dear: int) -> str:
         return "Our figures do not rise with each step, so the cost of one is unknown"
     least = f"{TOLERANCE_POINTS:g}" if _unit(ask) == PERCENT else f"{100 * TOLERANCE:.0f}"
     return f"Our figures show no cost{left_out}: what is below {least} % may be chance"
-
-
-def _ratio_to(origins: Origins) -> str:
-    ours, theirs = origins.measured.rows[""][0], origins.published.rows.get("")
-    if theirs is None:
-        return f"It is {_shown(ours)} here."
-    return f"Ours is {ours / theirs[0]:.2g} times that of {origins.title}."
 
 
 def _next_to_article(dear: int, of: int, title: str, is_dear: bool) -> str:

@@ -14,7 +14,6 @@ from harness.model.escape import printable
 from harness.model.lines import wrapped
 from harness.parse.files import shown_path
 from harness.questions.share import cleaned, markdown
-from harness.questions.share.cleaned import SharedRun
 from harness.results import archive
 from harness.results.store import open_runs
 from harness.terminal.common import output_option, write
@@ -50,7 +49,12 @@ def share_command(
         )
     shared = cleaned.shared(found[0])
     if in_markdown:
-        _share_text(shared, to)
+        text = markdown.of_run(shared)
+        if to is None:
+            sys.stdout.write(text)
+        else:
+            write(to, text.encode())
+            tell(f"{shown_path(to)}: {len(text)} characters. Nothing was sent anywhere.")
         return
     width = shutil.get_terminal_size().columns
     for line in shared.listing:
@@ -61,13 +65,3 @@ def share_command(
     file = to or Path(f"{shared.run_id}{archive.SUFFIX}")
     write(file, data)
     tell(f"{shown_path(file)}: {len(data) / 1000:.0f} kB. Nothing was sent anywhere.")
-
-
-def _share_text(shared: SharedRun, to: Path | None) -> None:
-    """Print or write what others may have of a run as text to paste."""
-    text = markdown.of_run(shared)
-    if to is None:
-        sys.stdout.write(text)
-    else:
-        write(to, text.encode())
-        tell(f"{shown_path(to)}: {len(text)} characters. Nothing was sent anywhere.")

@@ -135,7 +135,10 @@ class Columns:
         # Before any protection, and before a capture looks for what does not belong there. In virtual time
         # it would be nothing, and to measure it would change the run.
         if self.plan.probes and not self.plan.setting.is_virtual and not number:
-            self._calibrate(column.link, link)
+            found, known_ns = emulation.round_trip_ns(link), self.emulation_ns.get(column.link)
+            if found is not None:
+                # The least counts: other programs only add to it.
+                self.emulation_ns[column.link] = found if known_ns is None else min(known_ns, found)
         if column.protection and not link.sees_target:
             return self._pre_existing(column, link, stack, raw)
         if not column.protection:
@@ -209,12 +212,6 @@ class Columns:
             watched=tuple(watched),
             agreed={step.found.name: step.found.agreed for step in protection.steps},
         )
-
-    def _calibrate(self, name: str, link: links.LinkPath) -> None:
-        """Measure what a link's emulation costs. The least counts: other programs only add to it."""
-        found, known_ns = emulation.round_trip_ns(link), self.emulation_ns.get(name)
-        if found is not None:
-            self.emulation_ns[name] = found if known_ns is None else min(known_ns, found)
 
     def _protected(
         self,

@@ -47,7 +47,8 @@ def booted(
     target_core, *cores = sorted(os.sched_getaffinity(0), reverse=True)
     if kernel is not None and kernel.has_virtual_time:
         cores = [target_core]  # one of them runs at a time
-    names = [management.initiator_name(number) for number in range(1, initiators + 1)]
+    # For `ssh` in the first one's kernel.
+    names = [f"initiator{number}" for number in range(1, initiators + 1)]
     peers = [management.TARGET, *names[1:]]
     memory = {management.TARGET: boot.memory_for(storage_bytes), **dict.fromkeys(names, boot.memory_for(0))}
     core = {management.TARGET: target_core, **dict(zip(names, itertools.cycle(cores or [target_core])))}

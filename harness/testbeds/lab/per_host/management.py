@@ -25,11 +25,6 @@ machine."""
 LOOPBACK = "link set dev lo up\n"
 
 
-def initiator_name(number: int) -> str:
-    """The name of the ``number``-th initiator, from 1, for ``ssh`` in the first one's kernel."""
-    return f"initiator{number}"
-
-
 def trunk_name(vec: int) -> str:
     """The user-mode kernel's name for its ``vec``-th network interface, from 0."""
     return f"vec{vec}"

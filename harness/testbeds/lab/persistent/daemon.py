@@ -124,11 +124,18 @@ class LabDaemon:
                     order = None  # an earlier run's
                 if order is not None and report is not None and report.number == order.number:
                     if not is_used:
-                        self._note(order, report)
+                        if report.left:
+                            raise _KernelSpoilt(f"the run {order.folder} left {', '.join(report.left)}")
+                        if report.status:
+                            raise _KernelSpoilt(f"the run {order.folder} failed")
+                        self._write(runs=report.number, used_at_s=time.monotonic())
                 elif booted.process.poll() is not None:
                     if order is None:
                         raise _KernelSpoilt("it ended")
-                    self._tell_last_words(booted, order.folder)
+                    # The end of the console is left in the run's, where it would be if the run had booted it.
+                    results = Path(self._lab_state.terms.results, order.folder)
+                    with contextlib.suppress(OSError), os.fdopen(run_console(results), "ab") as file:
+                        file.write(booted.said()[-LAST_WORDS_BYTES:])
                     raise _KernelSpoilt(f"it ended during the run {order.folder}")
                 elif order is not None:
                     if not is_used:
@@ -162,20 +169,6 @@ class LabDaemon:
             if booted.process.poll() is not None or time.monotonic() > end:
                 raise TestbedError(f"the lab did not start: {booted.last_words()}")
             time.sleep(POLL_S)
-
-    def _note(self, order: WorkerOrder, report: WorkerReport) -> None:
-        """Note that a run has ended. The kernel is spoilt by one that failed or left something."""
-        if report.left:
-            raise _KernelSpoilt(f"the run {order.folder} left {', '.join(report.left)}")
-        if report.status:
-            raise _KernelSpoilt(f"the run {order.folder} failed")
-        self._write(runs=report.number, used_at_s=time.monotonic())
-
-    def _tell_last_words(self, booted: boot.Lab, folder: str) -> None:
-        """Leave the end of the kernel's console in the run's, where it would be if the run had booted it."""
-        results = Path(self._lab_state.terms.results, folder)
-        with contextlib.suppress(OSError), os.fdopen(run_console(results), "ab") as file:
-            file.write(booted.said()[-LAST_WORDS_BYTES:])
 
     def _write(self, *, is_ready: bool = True, **changes: object) -> None:
         """Let commands know what is kept now; nothing while it is not ready for them."""

@@ -15,7 +15,7 @@ import functools
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar, get_args
 
 import msgspec
@@ -329,10 +329,6 @@ def _withheld(cleaner: Cleaner, _text: str) -> str:
     return WITHHELD
 
 
-def _warning(cleaner: Cleaner, text: str) -> str:
-    return text if _WARNING.fullmatch(text) else _withheld(cleaner, text)
-
-
 def _unless(kind: str, known: re.Pattern[str]) -> Rule:
     """A text of that form stays; another one is counted."""
     return lambda cleaner, text: text if known.fullmatch(text) else cleaner.numbered(kind, text)
@@ -361,17 +357,8 @@ def _number_of(pattern: re.Pattern[str], otherwise: str) -> Rule:
     return begun
 
 
-def _cipher(_cleaner: Cleaner, text: str) -> str:
-    return text if _of(_CIPHER_WORDS, text) else "unknown"
-
-
-def _other(cleaner: Cleaner, text: str) -> str:
-    """A transport of another version: not one of these."""
-    return cleaner.numbered("transport", text)
-
-
-def _nothing(_cleaner: Cleaner, _text: str) -> str:
-    return ""
+def _of_kind(kind: str, known: Collection[str]) -> Rule:
+    return lambda cleaner, text: text if text in known else cleaner.numbered(kind, text)
 
 
 def _as(kind: str, form: str = "{kind}{number}") -> Rule:
@@ -390,16 +377,20 @@ RULES: Mapping[str, Rule] = {
         (_address, (texts.IpAddress, texts.Portal, texts.PortalOrNone)),
         (_as("target", "iqn.2001-04.com.example:target{number}"), (texts.TargetName,)),
         (_as("path", "/dev/shared{number}"), (texts.AbsolutePath,)),
-        (_cipher, (texts.Algorithm, texts.IkeWord, texts.Drivers)),
-        (_nothing, (texts.Detail, texts.Commit, texts.Identity, texts.UserName)),
+        (
+            lambda _cleaner, text: text if _of(_CIPHER_WORDS, text) else "unknown",
+            (texts.Algorithm, texts.IkeWord, texts.Drivers),
+        ),
+        (lambda _cleaner, _text: "", (texts.Detail, texts.Commit, texts.Identity, texts.UserName)),
         (_withheld, (texts.Prose,)),
         (_number_of(_RELEASE, "0"), (texts.KernelRelease,)),
         (_number_of(re.compile(r"[0-9]{1,2}(?:\.[0-9]{1,3}){1,2}(?![0-9.])"), ""), (texts.VersionNumber,)),
         (_as("kernel", "{number:012x}"), (texts.KernelKey,)),
         (_as("costs"), (texts.CpuCostsId,)),
         (lambda _cleaner, text: text if text in LATENCIES else "mean", (texts.Percentile,)),
-        (lambda cleaner, text: text if text in TRANSPORTS else _other(cleaner, text), (TransportName,)),
-        (lambda cleaner, text: text if text in HOPS else cleaner.numbered("hops", text), (HopKindName,)),
+        # What is none of these is another version's.
+        (_of_kind("transport", TRANSPORTS), (TransportName,)),
+        (_of_kind("hops", HOPS), (HopKindName,)),
     )
     for kind in kinds
 }
@@ -452,7 +443,9 @@ FIELDS: Mapping[str, Callable[[Cleaner, Any], Any]] = {
     **dict.fromkeys(("Plan.notes", "Record.raw", "ProbeRecord.raw"), lambda _cleaner, _value: ()),
     **dict.fromkeys(
         ("Record.warnings", "ProbeRecord.warnings"),
-        lambda cleaner, found: tuple(_warning(cleaner, text) for text in found),
+        lambda cleaner, found: tuple(
+            text if _WARNING.fullmatch(text) else _withheld(cleaner, text) for text in found
+        ),
     ),
     "Plan.simulated_cpu_costs": lambda _cleaner, _value: {},
     **dict.fromkeys(
@@ -489,10 +482,6 @@ def _kernel(_cleaner: Cleaner, value: object) -> str:
     return found[0] if found else ""
 
 
-def _distribution(_cleaner: Cleaner, value: object) -> str:
-    return _said(str(value), re.compile(r"[1-9][0-9]?(?:\.[0-9]{1,2}){0,2}"))
-
-
 def _tool(_cleaner: Cleaner, value: object) -> str:
     return _said(str(value), _VERSION)
 
@@ -517,7 +506,7 @@ FACTS: Mapping[str, Callable[[Cleaner, object], object] | None] = {
     **dict.fromkeys(("cpus", "memory", "frequency_mhz", "frequency_max_khz", "load"), _number),
     **dict.fromkeys(("hypervisor", "clocksource", "governor", "congestion_control"), _chosen),
     "kernel": _kernel,
-    "distribution": _distribution,
+    "distribution": lambda _, value: _said(str(value), re.compile(r"[1-9][0-9]?(?:\.[0-9]{1,2}){0,2}")),
     "cpu": _processor,
     TOOLS: lambda cleaner, value: {
         name: _tool(cleaner, version)

@@ -9,13 +9,17 @@ from typing import Annotated
 
 import typer
 
+from harness.explain import volumes
 from harness.model.errors import UsageError
 from harness.model.escape import printable
 from harness.model.lines import wrapped
 from harness.parse.files import shown_path
-from harness.questions.share import cleaned, markdown
-from harness.results import archive
+from harness.questions.share import cleaned
+from harness.report import summary
+from harness.report.content import LoadedResults
+from harness.results import again, archive
 from harness.results.store import open_runs
+from harness.table import Metric, TableFormat, render
 from harness.terminal.common import output_option, write
 from harness.terminal.streams import say, tell
 
@@ -49,7 +53,7 @@ def share_command(
         )
     shared = cleaned.shared(found[0])
     if in_markdown:
-        text = markdown.of_run(shared)
+        text = _as_markdown(shared)
         if to is None:
             sys.stdout.write(text)
         else:
@@ -65,3 +69,23 @@ def share_command(
     file = to or Path(f"{shared.run_id}{archive.SUFFIX}")
     write(file, data)
     tell(f"{shown_path(file)}: {len(data) / 1000:.0f} kB. Nothing was sent anywhere.")
+
+
+def _as_markdown(shared: cleaned.SharedRun) -> str:
+    """What others may have of a run, as GitHub's Markdown: its answer, its table, and the command that makes
+    such a run."""
+    run, plan = shared.run_id, shared.plan
+    results = LoadedResults(
+        records=shared.records,
+        probes=shared.probes,
+        plans={run: plan} if plan is not None else {},
+        environments={run: shared.environment},
+    )
+    disks = volumes.lines(results.volumes, 80)
+    lines = summary.lines(results.answers, results, 80, disks) if results.records else []
+    # Names cannot end the block: no line begins with a fence.
+    parts = ["\n".join(("```text", *lines, "```"))] if lines else []
+    parts += [render(results.table(Metric.MB_S), TableFormat.MARKDOWN)] if results.records else []
+    if plan is not None and (typed := again.command(plan)):
+        parts.append(f"```sh\n{printable(typed)}\n```")
+    return "\n\n".join(parts) + "\n"

@@ -7,6 +7,7 @@ authenticates by CHAP or PAP, with a secret made for the session.
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +20,10 @@ from harness.network.links import Folders, LinkPath, LinkPlace
 from harness.network.paths import routing
 from harness.network.paths.chain import FAR, NEAR, address
 from harness.network.paths.kind import PathKind
-from harness.network.paths.pppoe import pppd
+
+_AGREED = re.compile(r"^sent \[LCP ConfAck [^\n]*<auth ([^>\n]+)>", re.MULTILINE)
+"""In pppd's log with ``debug``: the authentication protocol that LCP agreed on (RFC 1661, section 5.2)."""
+_OUTCOME = re.compile(r"^(PAP|CHAP) authentication (succeeded|failed)", re.MULTILINE)
 
 MODULES = ("pppoe", "iptable_mangle", "xt_TCPMSS")
 PPPD = "/usr/sbin/pppd"
@@ -131,7 +135,7 @@ def _install(host: Host, private: Path) -> tuple[Path, Path]:
 
 def _proved(auth: PppAuth, client_log: Path) -> str:
     """How the client authenticated, in pppd's words; CommandFailed if that is not what was asked for."""
-    agreed, succeeded = pppd.authentication(client_log.read_text(encoding="utf-8", errors="replace"))
+    agreed, succeeded = authentication(client_log.read_text(encoding="utf-8", errors="replace"))
     if agreed is None or agreed.split()[0] != auth or not succeeded:
         raise CommandFailed(
             f"expected the PPPoE client to authenticate by {auth.upper()}, found in its log: "
@@ -139,6 +143,19 @@ def _proved(auth: PppAuth, client_log: Path) -> str:
             hint=f"see {client_log.name}",
         )
     return agreed
+
+
+def authentication(log: str) -> tuple[str | None, bool | None]:
+    """How a client authenticated in its last session, by its log, as pppd names it (``pap``, ``chap MD5``),
+    and whether that succeeded. What the log does not say is None.
+    """
+    agreed = list(_AGREED.finditer(log))
+    if not agreed:
+        return None, None
+    words = agreed[-1][1].strip()
+    outcomes = (match for match in _OUTCOME.finditer(log, agreed[-1].start()))
+    of_it = [match[2] == "succeeded" for match in outcomes if match[1].lower() == words.split()[0]]
+    return words, of_it[-1] if of_it else None
 
 
 def _last_words(log: Path) -> str:

@@ -12,7 +12,7 @@ from harness.hosts.packages import Package
 from harness.model.errors import RequirementError, UsageError
 from harness.network import links, paths
 from harness.network.links import Folders
-from harness.network.paths.pppoe import kind, pppd
+from harness.network.paths.pppoe import kind
 from harness.parse.profiles import data_folder, load_link
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
@@ -67,7 +67,7 @@ def test_the_clients_log_tells_how_it_was_proved() -> None:
         "sent [LCP ConfAck id=0x1 <mru 1492>]\nPAP authentication succeeded\n": (None, None),
         "": (None, None),
     }
-    assert {log: pppd.authentication(log) for log in found} == found
+    assert {log: kind.authentication(log) for log in found} == found
 
 
 def test_the_client_is_proved_as_asked_and_its_secret_is_in_no_command(tmp_path: Path) -> None:

@@ -117,11 +117,6 @@ def _protections() -> Iterator[ListedProtection]:
         )
 
 
-def _transports() -> Iterator[ListedTransport]:
-    for name, title in TRANSPORTS.items():
-        yield ListedTransport(name=name, title=title)
-
-
 def _workloads() -> Iterator[ListedWorkload]:
     for profile in shipped():
         for job in load_jobs(profile)[1]:
@@ -136,16 +131,14 @@ def _workloads() -> Iterator[ListedWorkload]:
             )
 
 
-def _disks() -> Iterator[ListedDisk]:
-    for disk in map(load_disk, names("disk")):
-        yield ListedDisk(name=disk.name, title=disk.title, description=disk.description)
-
-
 LISTS: Mapping[str, Callable[[], Iterator[Listed]]] = {
     "links": _links,
     "protections": _protections,
-    "transports": _transports,
+    "transports": lambda: (ListedTransport(name=name, title=title) for name, title in TRANSPORTS.items()),
     "workloads": _workloads,
-    "disks": _disks,
+    "disks": lambda: (
+        ListedDisk(name=disk.name, title=disk.title, description=disk.description)
+        for disk in map(load_disk, names("disk"))
+    ),
 }
 """By the word after ``harness list``. UsageError for a file that is wrong."""

@@ -419,7 +419,8 @@ def encode(
     found = list(rows(records, environments, plans, curves))
     match format:
         case ExportFormat.CSV:
-            return _csv(found)
+            lines = ([_csv_value(value) for value in row.values()] for row in found)
+            return in_csv([COLUMNS, *lines]).encode() + b"\n"
         case ExportFormat.JSONL:
             return "".join(in_ascii(msgspec.json.encode(row).decode()) + "\n" for row in found).encode()
         case ExportFormat.INFLUX:
@@ -428,12 +429,6 @@ def encode(
             return openmetrics.written(found, {each.name: each.kind for each in EXPORTED}, TAGS)
         case ExportFormat.PARQUET:
             return _parquet(found)
-
-
-def _csv(found: Sequence[Row]) -> bytes:
-    return (
-        in_csv([COLUMNS, *([_csv_value(value) for value in row.values()] for row in found)]).encode() + b"\n"
-    )
 
 
 def _csv_value(value: object) -> str:

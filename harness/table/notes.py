@@ -36,7 +36,10 @@ DISTURBED_SIGN = "!"
 LAB_SIGN = "lab"
 """Next to a value that the lab limits, not the emulated link."""
 
-SIGNS = {Difference.EQUIVALENT: "\N{ALMOST EQUAL TO}", Difference.INCONCLUSIVE: "?"}
+SIGNS: Mapping[Difference | None, str] = {
+    Difference.EQUIVALENT: "\N{ALMOST EQUAL TO}",
+    Difference.INCONCLUSIVE: "?",
+}
 """Next to a value that is not shown to differ from the same link unprotected."""
 
 T = TypeVar("T")
@@ -58,11 +61,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
 def sign_of(cell: TableCell) -> str:
     """The sign of a value that is not shown to differ from the same link unprotected; empty for others."""
-    return (
-        SIGNS.get(cell.difference_from_unprotected, "")
-        if cell.difference_from_unprotected is not None
-        else ""
-    )
+    return SIGNS.get(cell.difference_from_unprotected, "")
 
 
 def caution(cell: TableCell) -> str:

@@ -43,13 +43,16 @@ def judge(samples: Samples, region_bytes: int) -> Reread:
     deallocated = samples.deallocated / samples.reported if samples.reported else None
     compressed_to = samples.compressed_to
     times = _times(samples)
+    is_saved = times.get("p", 1.0) <= P and times["saved_low_ns"] > 0 and times["saved_ns"] >= SAVED_NS
+    medium_ns = times.get("medium_ns", 0.0)
+    is_medium = medium_ns >= MEDIUM_NS and times["saved_high_ns"] <= medium_ns / 2
     signs = (
         *((Sign.ZEROS,) if max(zeros or 0.0, deallocated or 0.0) >= ZEROS else ()),
         *((Sign.COPIES,) if (copies or 0.0) >= COPIES else ()),
         *((Sign.COMPRESSIBLE,) if compressed_to is not None and compressed_to <= COMPRESSED_TO else ()),
-        *((Sign.AGAIN,) if _is_saved(times) else ()),
+        *((Sign.AGAIN,) if is_saved else ()),
     )
-    verdict = Suspicion.NOT_SUSPECTED if _is_medium(times) else Suspicion.CANNOT_TELL
+    verdict = Suspicion.NOT_SUSPECTED if is_medium else Suspicion.CANNOT_TELL
     return Reread(
         verdict=Suspicion.SUSPECTED if signs else verdict,
         signs=signs,
@@ -62,15 +65,6 @@ def judge(samples: Samples, region_bytes: int) -> Reread:
         is_thin={1: False, 2: True}.get(samples.provisioning or 0),
         **times,
     )
-
-
-def _is_saved(times: dict[str, float]) -> bool:
-    return times.get("p", 1.0) <= P and times["saved_low_ns"] > 0 and times["saved_ns"] >= SAVED_NS
-
-
-def _is_medium(times: dict[str, float]) -> bool:
-    medium_ns = times.get("medium_ns", 0.0)
-    return medium_ns >= MEDIUM_NS and times["saved_high_ns"] <= medium_ns / 2
 
 
 def _times(samples: Samples) -> dict[str, float]:

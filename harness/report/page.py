@@ -443,7 +443,12 @@ def _table(table: Table, facts: Sequence[ColumnFacts], prefix: str) -> str:
         f"<small>({for_page(listed(cells, 8, '; '))})</small></li>"
         for n, (text, cells) in enumerate(warnings.items(), 1)
     )
-    notes = "".join(f"<li>{for_page(note)}</li>" for note in table.notes if not _of_warnings(note))
+    # Of warnings the page has a complete list of its own.
+    notes = "".join(
+        f"<li>{for_page(note)}</li>"
+        for note in table.notes
+        if not (note.startswith("Warning (") or note.endswith(": see --format json."))
+    )
     return (
         f'<div class="scroll" role="region" aria-label="{for_page(table.title)}"><table class="matrix">'
         f"<caption><span>{for_page(table.title)}; {better} is better</span></caption>"
@@ -462,24 +467,16 @@ def _listed(said: Sequence[str]) -> str:
     return items and f"<ul>{items}</ul>"
 
 
-def _of_warnings(note: str) -> bool:
-    """Whether a note of the table is about warnings: the page has a complete list of its own for these."""
-    return note.startswith("Warning (") or note.endswith(": see --format json.")
-
-
 def _heading(fact: ColumnFacts) -> str:
     origin, name, title, _, protection = fact.column.headed
-    said = dict.fromkeys(filter(None, (origin, name, title, *_remarks(fact), protection)))
+    # The origin already gives that remark of the table.
+    remarks = [remark for remark in fact.column.heading[2].split(", ") if remark != Origin.EMULATED]
+    said = dict.fromkeys(filter(None, (origin, name, title, *remarks, protection)))
     spans = "".join(f"<span>{for_page(part).replace('+', '<wbr>+')}</span>" for part in said)
     return (
         f'<th scope="col" class="{fact.origin.look}" aria-sort="none"><button type="button" class="sort">'
         f'<span class="muted">{for_page(f"{fact.origin.sign} {fact.origin}")}</span>{spans}</button></th>'
     )
-
-
-def _remarks(fact: ColumnFacts) -> list[str]:
-    """The table's remarks on a column, except the one that the origin already gives."""
-    return [remark for remark in fact.column.heading[2].split(", ") if remark != Origin.EMULATED]
 
 
 def _cell(

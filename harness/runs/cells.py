@@ -97,10 +97,6 @@ def _describe(path: links.LinkPath) -> dict[str, object]:
     return reported
 
 
-def _hardware(described: dict[str, object]) -> list[dict[str, object]]:
-    return [end for name in HARDWARE if isinstance(end := described.get(name), dict)]
-
-
 @dataclass(kw_only=True)
 class ColumnUp:
     """A column that is ready to be measured: its connected LUNs, or the disk itself for the column
@@ -395,7 +391,8 @@ class CellComposer(Composer):
                 )
                 described = [_describe(connected_lun.link) for connected_lun in connected_luns]
                 if profile is not None:
-                    profile = sanity.pre_existing(profile, itertools.chain(*map(_hardware, described)))
+                    ends = (each.get(name) for each in described for name in HARDWARE)
+                    profile = sanity.pre_existing(profile, [end for end in ends if isinstance(end, dict)])
                 up = ColumnUp(stack=stack.pop_all(), connected_luns=tuple(connected_luns), link=profile)
         except HostLost:
             raise

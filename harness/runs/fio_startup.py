@@ -80,9 +80,10 @@ def in_virtual_time(host: Host, folder: Path) -> Fio:
     return Fio(env={PRELOAD: str(library)})
 
 
-def open_loop() -> Fio:
-    """What reads a job file of an open loop and prints a report as fio's."""
-    return Fio(argv=(programs.PYTHON, "-I", "-S", "-c", programs.source(__package__, "open_loop")))
+def open_loop(*times_s: str) -> Fio:
+    """What reads a job file of an open loop and prints a report as fio's; with times, around a fault."""
+    argv = (programs.PYTHON, "-I", "-S", "-c", programs.source(__package__, "open_loop"))
+    return Fio(argv=(*argv, *times_s))
 
 
 @functools.cache

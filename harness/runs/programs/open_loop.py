@@ -15,13 +15,16 @@ completions while it sleeps (iolog_delay() in iolog.c).
 from __future__ import annotations
 
 import ctypes
+import errno
 import gc
+import itertools
 import json
 import math
 import mmap
 import os
 import platform
 import random
+import struct
 import sys
 import time
 from typing import Any
@@ -120,7 +123,8 @@ def direction(responses: list[int], block: int, span_ns: int, percentiles: list[
 class Slots:
     """The disk, with a slot for each request that may be in flight: its control block and its buffer."""
 
-    def __init__(self, options: dict[str, str]) -> None:
+    def __init__(self, options: dict[str, str], *, goes_on: bool = False) -> None:
+        self.goes_on = goes_on
         self.block, self.most = int(options["bs"]), int(options["iodepth"])
         pattern = options["rw"]
         self.reads = {"r": 100, "w": 0}.get(pattern.replace("rand", "")[0], 100)
@@ -132,7 +136,7 @@ class Slots:
             os.O_DIRECT if options.get("direct") == "1" else 0
         )
         self.fd = os.open(options["filename"].replace("\\:", ":"), flags)
-        step = -(-self.block // 4096) * 4096
+        self.step = step = -(-self.block // 4096) * 4096
         self.memory = mmap.mmap(-1, step * self.most)
         if self.reads < 100:
             self.memory[:] = os.urandom(len(self.memory))
@@ -142,6 +146,7 @@ class Slots:
             iocb.data, iocb.fd, iocb.buffer, iocb.length = slot, self.fd, base + slot * step, self.block
         first = ctypes.addressof(self.iocbs)
         self.addresses = [first + slot * ctypes.sizeof(Iocb) for slot in range(self.most)]
+        self.errors = [0] * self.most
         self.context = ctypes.c_ulong(0)
         call(SETUP, ctypes.c_int(self.most), ctypes.byref(self.context))
         self.events = (Event * self.most)()
@@ -166,8 +171,9 @@ class Slots:
             ctypes.byref(limit),
         )
         for event in self.events[:found]:
-            if event.result[0] != self.block:
+            if event.result[0] != self.block and not self.goes_on:
                 raise OSError(max(0, -event.result[0]), "expected a whole block, found an error or a part")
+            self.errors[event.data] = 0 if event.result[0] == self.block else max(errno.EIO, -event.result[0])
         return [event.data for event in self.events[:found]]
 
 
@@ -227,32 +233,162 @@ def measure(
     return reads, responses, late
 
 
-def main() -> None:
-    """See above."""
-    options = options_of(sys.stdin.read())
+LATE_NS = 10**8
+"""A request is late after so much, or after the longest before the fault."""
+
+DRAINING_NS = 10**9
+"""How long requests that are out at the end are waited for."""
+
+STAMP, UNIT = b"harness\0", struct.Struct("<8sQQQ")
+"""What a written block consists of: these bytes, its number, the number of the request, the job's seed."""
+
+WINDOW_BLOCKS = 4096
+"""Blocks are written in turn: two requests for one are never out at the same time."""
+
+
+class Outlasting:
+    """Writes at a rate, whatever becomes of them, around a fault that somebody else makes: for ``warm_s``
+    before it, ``fault_s`` while it lasts, and then until those of two seconds are on time, ``most_s`` at
+    most. Each block is stamped, and read back at the end."""
+
+    def __init__(self, options: dict[str, str], warm_s: float, fault_s: float, most_s: float) -> None:
+        self.device = Slots(options, goes_on=True)
+        self.seed = int(options["randseed"])
+        self.warm_ns, self.end_ns = round(warm_s * 1e9), round((warm_s + fault_s) * 1e9)
+        generator = random.Random(self.seed)  # noqa: S311 -- arrivals are to be repeated
+        self.due = arrivals(int(options["rate_iops"]), warm_s + fault_s + most_s, generator)
+        self.window = min(self.device.blocks, WINDOW_BLOCKS)
+        if self.window <= self.device.most:
+            raise SystemExit(f"expected room for more than {self.device.most} blocks, found {self.window}")
+        self.rows: list[list[int]] = []
+        """Of each request that was due: when, in ns; its latency since then, -1 without an end; errno."""
+        self.late_ns, self.start = LATE_NS, 0
+
+    def stamp(self, slot: int, request: int) -> None:
+        unit = UNIT.pack(STAMP, request % self.window, request, self.seed)
+        at = slot * self.device.step
+        self.device.memory[at : at + self.device.block] = unit * (self.device.block // UNIT.size)
+
+    def is_over(self, now: int) -> bool:
+        """Whether all that were due in a second were on time, after the fault."""
+        from_ns, to_ns = now - self.late_ns - 10**9, now - self.late_ns
+        if from_ns < self.end_ns:
+            return False
+        rows = itertools.takewhile(lambda row: row[0] >= from_ns, reversed(self.rows))
+        return all(0 <= row[1] <= self.late_ns and not row[2] for row in rows if row[0] <= to_ns)
+
+    def run(self) -> None:
+        device, clock = self.device, time.monotonic_ns
+        free, holds = list(range(device.most)), [0] * device.most
+        self.start, looks_at = clock() + 10**7, 0
+
+        def end(wait_ns: int) -> None:
+            for slot in device.completed(wait_ns):
+                row = self.rows[holds[slot]]
+                row[1], row[2] = clock() - self.start - row[0], device.errors[slot]
+                free.append(slot)
+
+        while len(self.rows) < len(self.due):
+            now = clock() - self.start
+            if now >= looks_at:
+                looks_at = now + 10**8
+                if now < self.warm_ns:
+                    self.late_ns = max([LATE_NS, *(row[1] for row in self.rows)])
+                elif self.is_over(now):
+                    break
+            slots = []
+            while (request := len(self.rows)) < len(self.due) and self.due[request] <= now:
+                self.rows.append([self.due[request], -1, 0 if free else errno.EAGAIN])
+                if not free:
+                    continue
+                slot = free.pop()
+                iocb, holds[slot] = device.iocbs[slot], request
+                iocb.opcode, iocb.offset = PWRITE, device.offset + request % self.window * device.block
+                self.stamp(slot, request)
+                slots.append(slot)
+            if slots:
+                device.submit(slots)
+            if request < len(self.due):
+                end(min(10**8, self.due[request] + self.start - clock()))
+        until = clock() + DRAINING_NS
+        while len(free) < device.most and clock() < until:
+            end(10**8)
+
+    def read_back(self) -> dict[str, object]:
+        """Which acknowledged writes are not there any more: of those to each block the last."""
+        acknowledged: dict[int, int] = {}
+        for request, row in enumerate(self.rows):
+            if row[1] >= 0 and not row[2]:
+                acknowledged[request % self.window] = request
+        device, lost = self.device, []
+        for number, request in acknowledged.items():
+            os.preadv(device.fd, [device.memory], device.offset + number * device.block)
+            found = device.memory[: device.block]
+            unit = UNIT.unpack(found[: UNIT.size])
+            is_whole = found == found[: UNIT.size] * (device.block // UNIT.size)
+            is_ours = is_whole and (unit[0], unit[1], unit[3]) == (STAMP, number, self.seed)
+            if not is_ours or unit[2] < request:
+                lost.append([number, request, unit[2] if is_ours else -1])
+        return {"blocks": len(acknowledged), "lost": lost}
+
+    def around(self) -> dict[str, object]:
+        """Each request, and what was read back; times in ns from ``start_ns`` of the monotonic clock."""
+        try:
+            read_back = self.read_back()
+        except OSError as error:
+            read_back = {"not_read_back": str(error.strerror)}
+        return {"start_ns": self.start, "late_ns": self.late_ns, "rows": self.rows, **read_back}
+
+
+def report(parts: list[float], block: int, span_ns: int, **responses: list[int]) -> dict[str, object]:
+    """fio's report of response times in ns, by direction."""
+    found = {name: direction(own, block, span_ns, parts) for name, own in responses.items() if own}
+    job = {"jobname": "open_loop", "groupid": 0, "error": 0, "elapsed": math.ceil(span_ns / 1e9), **found}
+    return {"fio version": "open_loop", "jobs": [job]}
+
+
+def outlast(options: dict[str, str], parts: list[float], *times_s: float) -> dict[str, object]:
+    """The report of a load around a fault, with ``around``: each of its requests."""
+    load = Outlasting(options, *times_s)
+    load.run()
+    done = [row[1] for row in load.rows if row[1] >= 0 and not row[2]]
+    span_ns = max(load.rows[-1][0], 1) if load.rows else 1
+    return {**report(parts, load.device.block, span_ns, write=done), "around": load.around()}
+
+
+def trial(options: dict[str, str], parts: list[float]) -> dict[str, object]:
+    """The report of a load of the time that the options say."""
     device = Slots(options)
     generator = random.Random(int(options["randseed"]))  # noqa: S311 -- arrivals are to be repeated
     seconds = int(options["runtime"].removesuffix("us")) / 1e6
     due = arrivals(int(options["rate_iops"]), seconds, generator)
-    libc.prctl(PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
-    gc.disable()
     reads, responses, late = measure(device, due, generator)
     first = round(SETTLING * seconds * 1e9)
     counted = [number for number, at in enumerate(due) if at >= first]
     span_ns = max((due[number] + responses[number] for number in counted), default=first) - first
-    parts = [float(part) for part in options["percentile_list"].split(":")]
-    found = {}
-    for name, is_read in (("read", True), ("write", False)):
-        if own := [responses[number] for number in counted if reads[number] == is_read]:
-            found[name] = direction(own, device.block, span_ns, parts)
     lateness = percentile(sorted(late), 0.99) if late else 0
     whole = percentile(sorted(responses), 0.99) if responses else 0
     if lateness > LATE * whole:
         sys.stderr.write(
             f"requests were sent {lateness / 1e3:.0f} us late, of {whole / 1e3:.0f} us (99 % of them)\n"
         )
-    report = {"jobname": "open_loop", "groupid": 0, "error": 0, "elapsed": math.ceil(span_ns / 1e9), **found}
-    json.dump({"fio version": "open_loop", "jobs": [report]}, sys.stdout)
+    return report(
+        parts,
+        device.block,
+        span_ns,
+        read=[responses[number] for number in counted if reads[number]],
+        write=[responses[number] for number in counted if not reads[number]],
+    )
+
+
+def main() -> None:
+    """See above; with three times in seconds, a load around a fault (``Outlasting``)."""
+    options = options_of(sys.stdin.read())
+    libc.prctl(PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
+    gc.disable()
+    parts = [float(part) for part in options["percentile_list"].split(":")]
+    times_s = [float(word) for word in sys.argv[1:]]
+    json.dump(outlast(options, parts, *times_s) if times_s else trial(options, parts), sys.stdout)
 
 
 if __name__ == "__main__":

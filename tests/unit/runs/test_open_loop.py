@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import random
@@ -84,3 +85,51 @@ def test_it_needs_nothing_of_ours() -> None:
     imported = [line.split()[1] for line in argv[-1].splitlines() if line.startswith(("import ", "from "))]
     assert argv[0] == programs.PYTHON and "harness" not in imported
     assert len(argv[-1].encode()) < 1 << 17  # MAX_ARG_STRLEN
+
+
+def outlasting(tmp_path: Path, rate: int = 500, **changes: str) -> open_loop.Outlasting:
+    """Writes on a file, around no fault at all."""
+    (device := tmp_path / "disk").write_bytes(bytes(SIZE))
+    options = {"filename": str(device), "bs": "4096", "iodepth": "64", "rw": "randwrite", "size": str(SIZE)}
+    options |= {"randseed": "7", "rate_iops": str(rate)}
+    load = open_loop.Outlasting(options | changes, 0.2, 0.1, 10.0)
+    load.run()
+    return load
+
+
+def test_writes_around_a_fault_go_on_until_a_second_is_on_time(tmp_path: Path) -> None:
+    load = outlasting(tmp_path)
+    assert [row[0] for row in load.rows] == load.due[: len(load.rows)]
+    assert all(latency >= 0 and not error for _, latency, error in load.rows)
+    # After the fault's end and a second; a busy machine may be late, and then it goes on for longer.
+    assert load.rows[-1][0] >= 1.2e9
+    assert load.around()["lost"] == [] and 0 < load.around()["blocks"] <= len(load.rows)  # type: ignore[operator]
+
+
+def test_a_planted_lost_write_is_found(tmp_path: Path) -> None:
+    """One that is as it was before, one that is of an earlier request, and one of which a part is."""
+    load = outlasting(tmp_path, rate=3000, size=str(256 << 10), iodepth="8")
+    disk, block = tmp_path / "disk", load.device.block
+    done = [request for request, (_, latency, error) in enumerate(load.rows) if latency >= 0 and not error]
+    newest = {request % load.window: request for request in done}
+    assert len(newest) == load.window == 64 and newest[5] >= load.window
+    with disk.open("r+b") as stream:
+
+        def plant(number: int, data: bytes) -> None:
+            stream.seek(number * block)
+            stream.write(data)
+
+        plant(3, bytes(block))
+        unit = open_loop.UNIT.pack(open_loop.STAMP, 5, newest[5] - load.window, load.seed)
+        plant(5, unit * (block // len(unit)))
+        plant(9, bytes(512))
+    lost = {number: (request, found) for number, request, found in load.read_back()["lost"]}  # type: ignore[attr-defined]
+    assert lost == {3: (newest[3], -1), 5: (newest[5], newest[5] - load.window), 9: (newest[9], -1)}
+
+
+def test_errors_and_requests_that_find_no_room_are_told(tmp_path: Path) -> None:
+    """Writes that are too long for a file's limit fail; with one slot most of many find none."""
+    load = outlasting(tmp_path, iodepth="1", rate=40_000)
+    assert {error for *_, error in load.rows} <= {0, errno.EAGAIN}
+    with pytest.raises(SystemExit, match="expected room for more than 64 blocks, found 64"):
+        outlasting(tmp_path, size=str(256 << 10))

@@ -33,7 +33,8 @@ class SessionParameter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     kernel. ``sysfs`` is the file with the value that both ends agreed on.
 
     ``least`` and ``most`` bound a number; without them the value is one of ``words``, each with what sysfs
-    says of it. With ``is_initiators`` the target has no such parameter.
+    says of it. With ``is_initiators`` the target has no such parameter. ``usual`` is what both ends have if
+    nobody asks, where a run has something else.
     """
 
     typed_as: str
@@ -42,6 +43,7 @@ class SessionParameter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     most: int | None = None
     words: dict[str, str] | None = None
     is_initiators: bool = False
+    usual: str = ""
 
     def value(self, text: str) -> str | None:
         """``text`` as both ends write it, with sizes such as 64K in bytes; None if it is out of range."""
@@ -57,6 +59,16 @@ class SessionParameter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     @property
     def expected(self) -> str:
         return f"{self.least} to {self.most}" if self.words is None else " or ".join(self.words)
+
+
+class Timer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the initiator's kernel says of a timer: ``said`` is a pattern, ``parameters`` of a session set it.
+    It says so when the timer has run out and ``did`` what it is for, or when it ``begins``."""
+
+    said: str
+    did: str
+    parameters: tuple[str, ...] = ()
+    begins: bool = False
 
 
 class TransportKind(Declared, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,6 +88,7 @@ class TransportKind(Declared, frozen=True, kw_only=True, forbid_unknown_fields=T
     option: str = ""
     hint: str = ""
     parameters: dict[str, SessionParameter] = {}
+    timers: tuple[Timer, ...] = ()
 
 
 class HopKind(Declared, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -52,8 +52,8 @@ FILES = (
         *("initial_r2t", "immediate_data", "first_burst_len", "max_burst_len", "max_outstanding_r2t"),
         *("data_pdu_in_order", "data_seq_in_order", "erl", "recovery_tmo"),
     ),
-    ("max_recv_dlength", "max_xmit_dlength", "header_digest", "data_digest"),
-    ("device/queue_depth", "queue/scheduler", "queue/max_sectors_kb", "queue/nr_requests"),
+    ("max_recv_dlength", "max_xmit_dlength", "header_digest", "data_digest", "recv_tmo", "ping_tmo"),
+    ("device/queue_depth", "device/timeout", "queue/scheduler", "queue/max_sectors_kb", "queue/nr_requests"),
 )
 """What is read of a session, of its connection and of its disk, by the names of their files in sysfs."""
 

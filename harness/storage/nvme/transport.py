@@ -58,10 +58,8 @@ IOCCSZ)."""
 CONNECT_S = 8
 """How long the target is waited for."""
 
-LOSS_S = 10
-"""How long a controller that has lost its target tries to reach it, before its I/O fails."""
-
-KEEP_ALIVE_S = 5
+TIMES_S = {"keep_alive_tmo": 5, "reconnect_delay": 1, "ctrl_loss_tmo": 10}
+"""A controller that has lost its target tries to reach it for so long, and then its I/O fails."""
 
 TLS_VERSION = "1.3"
 """The only one: NVMe/TCP Transport Specification 1.0c, section 3.6.1.1."""
@@ -109,9 +107,7 @@ class NvmeSides(Shared):
         """The subsystems that the portal's discovery controller lists."""
         ours = replace(wanted, parameters={})
         options = self.options(ours).replace(f"nqn={self.nqn(wanted)},host", f"nqn={DISCOVERY},host")
-        words = [
-            word for word in options.split(",") if not word.startswith(("keep_alive", "reconnect", "ctrl"))
-        ]
+        words = [word for word in options.split(",") if word.partition("=")[0] not in TIMES_S]
         names = {"nqn": DISCOVERY, "host_nqn": self.host_nqn(wanted.number)}
         request = step("initiator", "discover", **names, options=",".join(words), within_s=CONNECT_S)
         host, what = self.sides.initiators[wanted.number], f"no subsystems are shown at {wanted.address}"
@@ -191,9 +187,7 @@ class NvmeSides(Shared):
                 f"hostnqn={host_nqn}",
                 # The kernel wants the same pair each time.
                 f"hostid={uuid.uuid5(uuid.NAMESPACE_URL, host_nqn)}",
-                f"keep_alive_tmo={KEEP_ALIVE_S}",
-                "reconnect_delay=1",
-                f"ctrl_loss_tmo={LOSS_S}",
+                *(f"{name}={value}" for name, value in TIMES_S.items() if name not in wanted.parameters),
                 *([f"host_iface={wanted.bound_to}"] if wanted.bound_to else []),
                 *(["tls"] if wanted.tls else []),
                 *(

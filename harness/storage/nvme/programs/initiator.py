@@ -182,6 +182,9 @@ def tell(request: dict[str, Any]) -> dict[str, Any]:
         name: (controller / name).read_text().strip()
         for name in ("transport", "queue_count", "sqsize", "kato", "cntlid")
     }
+    for name in ("reconnect_delay", "ctrl_loss_tmo", "fast_io_fail_tmo"):
+        with contextlib.suppress(FileNotFoundError):
+            agreed[name] = (controller / name).read_text().strip()
     with contextlib.suppress(FileNotFoundError):  # before Linux 6.7, or without a key
         agreed["tls_key"] = (controller / "tls_key").read_text().strip()
     agreed |= {name: (queue(controller) / name).read_text().strip() for name in QUEUE}

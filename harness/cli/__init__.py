@@ -47,9 +47,8 @@ app = typer.Typer(
     help="""Measure how much throughput storage loses to iSCSI, its link and IPsec, and
     find which layer causes the loss.
 
-    It measures the real kernel stack: LIO, open-iscsi, strongSwan, fio. The
-    default testbed is the lab, a user-mode kernel: it needs no root and cannot
-    touch this machine's disks.""",
+    It measures the real kernel stack, by default in the lab: a user-mode kernel
+    that needs no root and cannot touch this machine's disks.""",
     epilog="""\b
 Examples:
 harness run                             (disk, wired, WiFi; IPsec off and on)

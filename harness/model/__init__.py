@@ -18,6 +18,7 @@ from harness.model.probing import Probe
 from harness.model.protections import PROTECTIONS, protocol
 from harness.model.ranges import Amount, Count, Figure, Size
 from harness.model.reread import Reread
+from harness.model.stalls import Stall
 from harness.model.telemetry import BackgroundLoad, Telemetry
 from harness.model.texts import (
     AbsolutePath,
@@ -1100,6 +1101,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     versions. ``proof`` is None without a network. ``raw`` are the outputs of tools, as files in the run's
     folder. With several initiators, ``clients`` has each one's part; ``read`` and ``write`` are their totals,
     with percentiles from the merged histograms. ``wifi`` is the association before, during and after.
+    ``stall`` is what a fault did to its requests, if there was one.
     ``telemetry`` is what was measured during the cell, or just before it; None if nothing was. ``reread``
     says whether reads of a black-box target come from its disk; None where that is known. ``overrides`` are
     copied from its plan.
@@ -1130,6 +1132,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     raw: tuple[RunFile, ...] = ()
     clients: tuple[ClientPart, ...] = ()
     wifi: tuple[WifiState, ...] = ()
+    stall: Stall | None = None
     telemetry: Telemetry | None = None
     reread: Reread | None = None
     overrides: tuple[Prose, ...] = ()

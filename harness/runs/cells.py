@@ -61,7 +61,7 @@ from harness.probes import echo, in_run, judged
 from harness.results import bandwidth_series
 from harness.results.events import TAKING_DOWN, CellEnded, CellStarted, CellWithdrawn, Phase, Spent, ago_s
 from harness.results.machine import MACHINE, TOOLS
-from harness.runs import fio_startup, measure, reread, spent
+from harness.runs import around, fio_startup, measure, reread, spent
 from harness.runs.columns import ColumnPath
 from harness.runs.composer import Composer
 from harness.runs.measure import ConnectedLun
@@ -538,7 +538,7 @@ class CellComposer(Composer):
         except (HarnessError, OSError) as error:
             self._lost = error if isinstance(error, HostLost) else None
             record = msgspec.structs.replace(record, status=Status.FAILED, reason=str(error))
-        if record.status is not Status.OK and column in self._columns:
+        if (record.status is not Status.OK or around.of(plan, cell)) and column in self._columns:
             # What broke may still be broken, so the next cell of this column starts from scratch. If this one
             # ended before the one before it was judged, what the captures see until then counts for that one.
             self.take_down(column)
@@ -715,7 +715,9 @@ class CellComposer(Composer):
                 log=None if log is None else str(log),
             )
 
+        apart = around.of(plan, cell)
         program = fio_startup.open_loop() if is_open_loop(job) else self._fio
+        program = apart.program if apart is not None else program
         if plan.only_reads and not is_open_loop(job):
             # What is read there is somebody's, and stays as it is (fio(1)).
             program = program.read_only()
@@ -741,8 +743,10 @@ class CellComposer(Composer):
         @contextlib.contextmanager
         def during() -> Iterator[None]:
             # Inside of who looks at other programs: on real machines that is a program, which works there.
-            with watching:
+            with watching, contextlib.ExitStack() as stack:
                 count = self._observer.watch()
+                if apart is not None:
+                    stack.enter_context(apart.while_it_runs(connected_luns[0], self.journal, raw))
                 yield
                 counts.append(count())
 
@@ -785,7 +789,8 @@ class CellComposer(Composer):
                 lost_hops=dict(counted.lost_hops),
             )
         done.warnings += self._sources_of_randomness(cell, job)
-        done.reasons += complaints(self._kernel_messages(), self._troubles)
+        if apart is None:
+            done.reasons += complaints(self._kernel_messages(), self._troubles)
         record = measure.summarise(done, job, record)
         busy = max((use.busy for use in counted.processors if use.busy is not None), default=1.0)
         telemetry = msgspec.structs.replace(
@@ -793,6 +798,8 @@ class CellComposer(Composer):
         )
         record = msgspec.structs.replace(record, telemetry=telemetry if telemetry != Telemetry() else None)
         record = self._sane(record, up)
+        if apart is not None:
+            record = apart.judged(record, connected_luns[0], raw)
         return msgspec.structs.replace(
             record,
             raw=tuple(str(f.relative_to(self.folder.path)) for f in sorted(raw.rglob("*")) if f.is_file()),

@@ -153,10 +153,10 @@ def _answer(folder: RunFolder) -> str:
     except HarnessError as error:
         return f"none ({error.message})"
     sys.stdout.write("\n")
-    if sections.is_adaptive(results.plans[folder.load_plan().run_id]):
-        print_curves(results, in_short=True)
-    else:
-        print_answers(results)
+    print_curves(results, in_short=True)
+    rest = results.rest
+    if rest.records and not sections.is_adaptive(results.plans[folder.load_plan().run_id]):
+        print_answers(rest)
     print_outcomes(results)
     sys.stdout.flush()
     try:

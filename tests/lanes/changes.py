@@ -82,6 +82,7 @@ BY_NAME: Mapping[str, str] = {
     "harness/runs/distributed.py": "initiators lab-initiators",
     "harness/runs/prober.py": "probe",
     "harness/runs/reread.py": "portal volume",
+    "harness/questions/fault/*": "fault",
     "harness/questions/knee/*": "knee",
     "harness/questions/sweep/*": "sweep",
     "harness/questions/trial/*": "forecasts try",

@@ -180,9 +180,9 @@ def test_a_module_is_imported_where_it_is_used(tmp_path: Path) -> None:
     results = Path(__file__).parents[2] / "docs" / "figures" / "make-run"
     command = "from harness.__main__ import main; main()"
     for most, program, *words in (
-        (101, command, "table", str(results)),
-        (166, "import harness.runs.executor"),
-        (129, command, "run", "--plan"),
+        (102, command, "table", str(results)),
+        (169, "import harness.runs.executor"),
+        (130, command, "run", "--plan"),
     ):
         argv = [sys.executable, "-c", COUNTED + program, *words]
         done = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path)

@@ -188,6 +188,7 @@ LAB, MACHINES, SYSTEMS = (
         ("harness/storage/nvme/transport.py", "transports short", "matrix interruption probes"),
         ("harness/protection/macsec/kind.py", "protections transports", "interruption persistent_lab"),
         ("harness/network/links.py", EVERY, ""),
+        ("harness/questions/fault/around.py", "fault", "knee matrix"),
         ("harness/questions/knee/search.py", "knee", "sweep matrix"),
         ("harness/observe/snmp/hop.py", "snmp", "matrix interruption"),
         ("harness/testbeds/lab/kernels/clock.patch", "virtual_time lab_kernel", "persistent_lab matrix"),

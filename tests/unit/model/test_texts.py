@@ -44,6 +44,7 @@ READ: tuple[Any, ...] = (
 NOT_FILES = {
     # What the harness's own programs answer, on this machine and on hosts.
     *("AgentMessage", "MachineSample", "Looked", "Policy", "SaCounters", "WifiAssociation", "Wiring"),
+    "LoadOutput",
     *("_Printed", "_PrintedCiphers", "_PrintedRoundTrips"),
     # What tools print: their texts get the kinds of what is made of them.
     *("_FioDocument", "_Iperf3Document", "_Event", "_Job", "IperfReport", "Latency"),

@@ -1,0 +1,50 @@
+"""What a fault did to the requests of a cell."""
+
+from __future__ import annotations
+
+import msgspec
+
+from harness.model.ranges import Count
+from harness.model.texts import Detail, Name, Prose
+
+
+class KernelMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of a kernel's log, ``at_ns`` after the load began."""
+
+    at_ns: Count
+    text: Prose
+
+
+class Stall(msgspec.Struct, frozen=True, kw_only=True):
+    """Writes at a rate around ``fault``, which lasted from ``began_ns`` to ``ended_ns`` after the load began.
+
+    A request is late if it took longer than ``late_ns`` since it was due, ended with an error, or could not
+    be sent (``unsent``: too many were out). ``stall_ns`` is the time from when the first late one was due
+    until ``over_ns``, when one was on time again, and then all for a second; None if none was late, or if it
+    did not end. ``longest_ns`` is the longest latency. ``errnos`` counts failed requests, and the first of
+    them ended ``first_error_ns`` after the load began.
+
+    Each written block was read back: ``written`` of them had acknowledged writes, and of ``lost`` ones the
+    last of these was not there. ``messages`` are the initiator's kernel's.
+    """
+
+    fault: Detail
+    began_ns: Count
+    ended_ns: Count
+    late_ns: Count
+    requests: Count
+    late: Count
+    unsent: Count
+    longest_ns: Count
+    stall_ns: Count | None = None
+    over_ns: Count | None = None
+    errnos: dict[Name, Count] = {}
+    first_error_ns: Count | None = None
+    written: Count = 0
+    lost: Count = 0
+    not_read_back: Detail | None = None
+    messages: tuple[KernelMessage, ...] = ()
+
+    @property
+    def is_over(self) -> bool:
+        return not self.late or self.over_ns is not None

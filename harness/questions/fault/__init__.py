@@ -1,0 +1,1 @@
+"""How long I/O stands still when something breaks, and which timer decides."""

@@ -1,0 +1,89 @@
+"""The plan for ``harness fault --fault link-down:5s``: a job for each load and fault."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from harness.model import Job, Plan, kinds
+from harness.model.errors import UsageError
+from harness.model.units import check_name, parse_duration_s, unknown_name
+from harness.parse import open_loop
+from harness.planning import plan
+from harness.planning.request import RunRequest, goal, require_not_given
+from harness.questions.fault.section import KINDS, SECTION, Fault, Faults
+from harness.results import rules
+
+IN_FLIGHT = 64
+"""So many requests may be out: less than a disk's queue takes, where the generator itself would wait."""
+
+WORKLOAD = "rand-write-4k"
+
+WITHOUT = {
+    "depths": "--depth",
+    "blocks": "--block",
+    "numjobs": "--jobs",
+    "lab_initiators": "--lab-initiators",
+    "confidence": "--confidence",
+    "max_repeats": "--max-repeats",
+    "runtime": "--runtime",
+    "workloads": "--workload",
+}
+
+
+class FaultRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What ``harness fault`` is asked for."""
+
+    fault: Annotated[
+        tuple[str, ...], goal(metavar="FAULT", help=f"What breaks, and for how long: {', '.join(KINDS)}:5s.")
+    ] = ()
+    rate: Annotated[int, goal(metavar="IOPS", help="Load: writes of 4K per second.")] = 100
+
+
+def make_plan(request: FaultRequest) -> Plan:
+    """Check and resolve a request. UsageError for the first thing that is wrong."""
+    if not request.fault:
+        raise UsageError("expected a fault, found none", hint="try --fault link-down:5s")
+    faults = [_fault(text) for text in request.fault]
+    if not 1 <= request.rate <= 10_000:
+        raise UsageError(f"--rate: expected 1 to 10000 writes per second, found {request.rate}")
+    require_not_given(request, WITHOUT, found="harness fault", hint="the load is 4K writes at --rate")
+    repeats = 1 if request.repeats == RunRequest().repeats else request.repeats
+    made = plan.make_plan(msgspec.structs.replace(request, workloads=(WORKLOAD,), repeats=repeats))
+    (job,) = made.jobs
+    of_jobs = {_name(job, request.rate, fault): fault for fault in faults}
+    made = msgspec.structs.replace(
+        made,
+        columns=tuple(column for column in made.columns if column.has_path),
+        jobs=tuple(_at(job, request.rate, name, fault) for name, fault in of_jobs.items()),
+        parameters={
+            name: {
+                **{key: each.usual for key, each in kinds.transport(name).parameters.items() if each.usual},
+                **made.parameters.get(name, {}),
+            }
+            for name in made.transports
+        },
+        sections=SECTION.within(Faults(of_jobs=of_jobs)),
+    )
+    rules.check(made)
+    return made
+
+
+def _fault(text: str) -> Fault:
+    kind, _, lasts = text.rpartition(":")
+    if kind not in KINDS:
+        raise unknown_name("fault", kind or text, KINDS)
+    lasts_s = parse_duration_s(lasts, what="--fault")
+    return Fault(kind, lasts_s)
+
+
+def _name(job: Job, rate: int, fault: Fault) -> str:
+    return check_name("workload", f"{job.name}-{rate}iops-{fault.kind}-{fault.lasts_s:g}s")
+
+
+def _at(job: Job, rate: int, name: str, fault: Fault) -> Job:
+    of = Faults(of_jobs={})
+    made = open_loop.at_rate(job, rate, of.before_s + fault.lasts_s + of.after_s)
+    options = {**dict(made.options), "iodepth": str(IN_FLIGHT)}
+    return Job(name=name, options=tuple(options.items()))

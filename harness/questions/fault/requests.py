@@ -1,0 +1,72 @@
+"""What became of the requests of a load around a fault, from what its generator printed."""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+
+import msgspec
+
+from harness.model.ranges import Count
+from harness.model.stalls import Stall
+
+SETTLED_NS = 10**9
+"""A stall is over when all requests that were due for so long are on time."""
+
+
+class LoadReport(msgspec.Struct, frozen=True):
+    """What ``runs/programs/open_loop.py`` adds to its report: of each request when it was due and its latency
+    in ns (-1: it did not end), and its errno. ``lost`` has block, expected and found request."""
+
+    start_ns: Count
+    late_ns: Count
+    rows: list[tuple[int, int, int]]
+    blocks: Count = 0
+    lost: list[tuple[int, int, int]] = []
+    not_read_back: str | None = None
+
+
+class LoadOutput(msgspec.Struct, frozen=True):
+    """The rest is as fio's."""
+
+    around: LoadReport
+
+
+def judged(around: LoadReport, *, fault: str, began_ns: int, ended_ns: int) -> Stall:
+    """The stall that a fault from ``began_ns`` to ``ended_ns`` after the start was, without messages."""
+    rows = around.rows
+    late = [n for n, (_, latency, error) in enumerate(rows) if error or not 0 <= latency <= around.late_ns]
+    failed = [(due + latency, error) for due, latency, error in rows if error and error != errno.EAGAIN]
+    names = Counter(errno.errorcode.get(error, str(error)) for _, error in failed)
+    over_ns = _end(rows, late)
+    return Stall(
+        fault=fault,
+        began_ns=began_ns,
+        ended_ns=ended_ns,
+        late_ns=around.late_ns,
+        requests=len(rows),
+        late=len(late),
+        unsent=sum(error == errno.EAGAIN for *_, error in rows),
+        longest_ns=max((latency for _, latency, _ in rows), default=0),
+        stall_ns=None if over_ns is None else over_ns - rows[late[0]][0],
+        over_ns=over_ns,
+        errnos={name.lower(): count for name, count in sorted(names.items())},
+        first_error_ns=min((at_ns for at_ns, _ in failed), default=None),
+        written=around.blocks,
+        lost=len(around.lost),
+        not_read_back=around.not_read_back,
+    )
+
+
+def _end(rows: list[tuple[int, int, int]], late: list[int]) -> int | None:
+    """When the first request after a stall was done that was on time, with all others for ``SETTLED_NS``."""
+    for place, number in enumerate(late):
+        after = number + 1
+        following = late[place + 1] if place + 1 < len(late) else len(rows)
+        if after == following:
+            continue
+        until = rows[following][0] if following < len(rows) else rows[-1][0]
+        if until - rows[after][0] >= SETTLED_NS * 0.9:
+            due, latency, _ = rows[after]
+            return due + latency
+    return None

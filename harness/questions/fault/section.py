@@ -1,0 +1,89 @@
+"""What a plan has of faults: one for each of its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from harness.model import IPV4, Duplex, Plan, Record
+from harness.model.errors import UsageError
+from harness.model.ranges import Amount
+from harness.model.texts import Name
+from harness.model.units import unknown_name
+from harness.results.sections import Section
+
+KINDS = {
+    "link-down": "the target's interface is down",
+    "initiator-link-down": "the initiator's interface is down",
+    "loss-100": "no packet arrives, either way; both interfaces are up",
+}
+"""What breaks, with what that means."""
+
+
+SHORTEST_S, LONGEST_S = 0.1, 600.0
+
+
+class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One of ``KINDS``, and how long it lasts."""
+
+    kind: Name
+    lasts_s: Amount
+
+    @property
+    def name(self) -> str:
+        """As it is typed."""
+        return f"{self.kind}:{self.lasts_s:g}s"
+
+
+class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``of_jobs`` has each job's fault. The load begins ``before_s`` before it, and goes on after it until it
+    is on time again, for ``after_s`` at most."""
+
+    of_jobs: dict[Name, Fault]
+    before_s: Amount = 3.0
+    after_s: Amount = 30.0
+
+
+class FaultSection(Section[Faults]):
+    name = "fault"
+    holds = Faults
+    has_open_loop = True
+
+    def check(self, plan: Plan) -> None:
+        faults = self.of(plan).of_jobs
+        if {job.name for job in plan.jobs} != {*faults}:
+            raise UsageError("expected a fault for each job")
+        for fault in faults.values():
+            if fault.kind not in KINDS:
+                raise unknown_name("fault", fault.kind, KINDS)
+            if not SHORTEST_S <= fault.lasts_s <= LONGEST_S:
+                raise UsageError(f"expected a fault of {SHORTEST_S:g} to {LONGEST_S:g} s, found {fault.name}")
+        for link in plan.links.values():
+            if link.hops is not None or plan.has_radio(link) or link.ip != IPV4 or link.duplex is Duplex.HALF:
+                raise UsageError(
+                    f"expected a cable, full duplex, without hops and with IPv4, found {link.name}",
+                    hint="try --link wired",
+                )
+        if not (plan.capabilities.boots_kernels and plan.capabilities.shares_kernel):
+            raise UsageError(
+                f"expected a lab with one kernel, found {plan.capabilities.typed}",
+                hint="leave --testbed and --kernels out",
+            )
+
+    def is_apart(self, record: Record) -> bool:
+        return record.stall is not None
+
+    def tables(self, records: Sequence[Record]) -> list[str]:
+        from harness.questions.fault.printed import table
+
+        return [table(records)]
+
+    def sentences(self, _plan: Plan, records: Sequence[Record]) -> list[str]:
+        from harness.questions.fault.printed import sentences
+
+        return [*sentences(records)]
+
+
+SECTION = FaultSection()
+OFFERED = (SECTION,)

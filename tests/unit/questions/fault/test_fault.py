@@ -1,0 +1,188 @@
+"""A fault in a plan, what became of the requests around it, and which timer decided."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from harness.hosts.journal import Journal
+from harness.model import Cell, Plan, Record
+from harness.model.errors import UsageError
+from harness.model.ranges import out_of_range
+from harness.model.stalls import KernelMessage, Stall
+from harness.parse.profiles import load_link
+from harness.questions.fault import printed
+from harness.questions.fault.around import AroundFault
+from harness.questions.fault.plan import FaultRequest, make_plan
+from harness.questions.fault.requests import LoadReport, judged
+from harness.questions.fault.section import KINDS, SECTION, Fault, Faults
+from harness.results import rules, sections
+from harness.runs import around
+from harness.runs.columns import ColumnPath
+from harness.runs.measure import ConnectedLun
+from harness.storage.transport import Disk
+from tests.unit.command import harness
+from tests.unit.fakes import World
+from tests.unit.fakes.paths import link_path
+from tests.unit.questions import carried_out as grids
+
+S = 10**9
+
+
+def planned(*faults: str, **more: Any) -> Any:
+    usual: dict[str, Any] = {"links": ("wired",), "ipsec": ("off",), "fault": faults or ("link-down:5s",)}
+    return make_plan(FaultRequest(**usual | more))
+
+
+def cells(plan: Plan) -> list[Cell]:
+    return [Cell(column, job.name, 1) for column in plan.columns for job in plan.jobs]
+
+
+def test_each_fault_is_a_job_and_timers_are_what_nobody_has_changed() -> None:
+    plan = planned(
+        "link-down:5s", "loss-100:0.5s", transports=("iscsi", "nbd"), iscsi=("noop_out_interval=2",)
+    )
+    assert [job.name for job in plan.jobs] == [
+        "rand-write-4k-100iops-link-down-5s",
+        "rand-write-4k-100iops-loss-100-0.5s",
+    ]
+    assert SECTION.of(plan).of_jobs[plan.jobs[1].name] == Fault("loss-100", 0.5)
+    timers = {"noop_out_interval": "2", "noop_out_timeout": "5", "replacement_timeout": "120"}
+    assert plan.parameters["iscsi"] == timers
+    assert plan.repeats == 1 and not any(column.link == "local" for column in plan.columns)
+    assert sections.of_plan(plan) is SECTION
+    assert all(around.of(plan, cell) is not None for cell in cells(plan))
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"fault": ()}, "expected a fault, found none"),
+        ({"fault": ("earthquake:5s",)}, "earthquake"),
+        ({"fault": ("link-down:20m",)}, "0.1 to 600 s, found link-down:1200s"),
+        ({"fault": ("link-down",)}, "link-down"),
+        ({"rate": 0}, "1 to 10000"),
+        ({"links": ("wifi",)}, "full duplex"),
+        ({"links": ("switched",)}, "without hops"),
+        ({"ip": ("6",)}, "IPv4"),
+        ({"depths": (1, 2)}, "--depth is for harness run"),
+        ({"testbed": "host"}, "expected a lab with one kernel"),
+    ],
+)
+def test_what_cannot_be_is_refused(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        planned(**asked)
+    assert said in refused.value.message, refused.value
+
+
+def test_a_damaged_section_is_refused() -> None:
+    plan = planned()
+    damaged: list[dict[str, object]] = [{}, {plan.jobs[0].name: {"kind": "earthquake", "lasts_s": 5.0}}]
+    for changed in damaged:
+        with pytest.raises(UsageError):
+            rules.check(msgspec.structs.replace(plan, sections={"fault": {"of_jobs": changed}}))
+
+
+def rows(*parts: tuple[float, float, int]) -> list[tuple[int, int, int]]:
+    """A request each 10 ms: parts of so many seconds, of which each has this latency (s; of the first, then
+    always until the same time if it is negative) and errno."""
+    found: list[tuple[int, int, int]] = []
+    for lasts_s, latency_s, error in parts:
+        for _ in range(round(100 * lasts_s)):
+            found.append((len(found) * S // 100, round(latency_s * S), error))
+    return found
+
+
+def stalled(*parts: tuple[float, float, int]) -> Stall:
+    found = LoadReport(start_ns=0, late_ns=S // 10, rows=rows(*parts), blocks=7, lost=[])
+    stall = judged(found, fault="link-down:5s", began_ns=3 * S, ended_ns=8 * S)
+    assert out_of_range(stall) is None
+    return stall
+
+
+def test_a_stall_is_from_the_first_late_request_until_a_second_on_time() -> None:
+    assert stalled((5, 0.001, 0)).stall_ns is None and stalled((5, 0.001, 0)).is_over
+    whole = stalled((3, 0.001, 0), (5, 0.2, 0), (2, 0.001, 0))
+    assert whole.stall_ns == 5 * S + S // 1000 and whole.late == 500 and whole.longest_ns == S // 5
+    # Half a second on time does not end it.
+    twice = stalled((3, 0.001, 0), (5, 0.2, 0), (0.5, 0.001, 0), (1, 0.2, 0), (2, 0.001, 0))
+    assert twice.stall_ns == 6.5 * S + S // 1000
+    # Requests that fail, that are not sent, and that never end.
+    failed = stalled((3, 0.001, 0), (1, -1e-9, errno.EAGAIN), (1, 0.3, errno.EIO), (2, -1e-9, 0))
+    assert (failed.stall_ns, failed.is_over, failed.unsent, failed.errnos) == (None, False, 100, {"eio": 100})
+    assert failed.first_error_ns == 4 * S + 3 * S // 10
+
+
+def record(stall: Stall, transport: str = "iscsi", **session: str) -> Record:
+    plan = planned(transports=(transport,))
+    (cell,) = cells(plan)
+    made = grids.measure(plan, cell, 0, 4096)
+    return msgspec.structs.replace(made, stall=stall, session=session)
+
+
+def said_of(stall: Stall, transport: str = "iscsi", **session: str) -> str:
+    *_, last = printed.sentences([record(stall, transport, **session)])
+    return last
+
+
+def test_the_timer_that_decided_is_the_one_that_the_kernel_names() -> None:
+    stall = stalled((3, 0.001, 0), (5, 0.2, 0), (2, 0.001, 0))
+    assert said_of(stall) == "wired, link-down:5s: I/O stood still for 5.0 s, 1 ms longer than the fault."
+    lost = msgspec.structs.replace(
+        stall,
+        errnos={"eio": 3},
+        first_error_ns=133 * S,
+        messages=(
+            KernelMessage(at_ns=13 * S, text=" connection3:0: ping timeout of 5 secs expired"),
+            KernelMessage(at_ns=133 * S, text=" session3: session recovery timed out after 120 secs"),
+        ),
+    )
+    said = said_of(lost, recv_tmo="5", ping_tmo="5", recovery_tmo="120")
+    assert "10.0 s after the fault began, noop_out_interval (5 s) + noop_out_timeout (5 s) gave the" in said
+    assert said.endswith("replacement_timeout (120 s) failed the requests: it decided.")
+    # One that is said when it begins.
+    waits = KernelMessage(at_ns=8 * S, text="nvme nvme0: Reconnecting in 10 seconds...")
+    late = msgspec.structs.replace(stall, over_ns=18 * S + S // 2, messages=(waits,))
+    assert "reconnect_delay (10 s) waited before the next try: it decided." in said_of(
+        late, "nvme-tcp", reconnect_delay="10"
+    )
+    assert "it decided" not in said_of(stall, "nvme-tcp", reconnect_delay="10")
+
+
+def test_lost_writes_are_the_first_sentence() -> None:
+    stall = msgspec.structs.replace(stalled((5, 0.001, 0)), lost=2)
+    first, _ = printed.sentences([record(stall)])
+    assert first == "wired: 2 acknowledged writes are lost."
+    assert "2 of 7" in printed.table([record(stall)])
+    assert "not read back" in printed.table([record(msgspec.structs.replace(stall, not_read_back="EIO"))])
+
+
+def test_the_command_says_what_it_would_do(tmp_path: Path) -> None:
+    words = ("--fault", "link-down:5s", "--link", "wired", "--ipsec", "off", "--plan")
+    done = harness("fault", *words, cwd=tmp_path)
+    assert done.returncode == 0 and "link-down-5s" in done.stdout, done
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_breaks_is_whole_again(kind: str, tmp_path: Path) -> None:
+    world, fault = World(), Fault(kind, 0.1)
+    path = link_path(world, profile=load_link("wired"))
+    lun = ConnectedLun(
+        up=ColumnPath(link=path, path=path, watched=()),
+        disk=Disk(host=path.initiator, sysfs="/sys/block/sda", expected=()),
+        session={},
+    )
+    journal = Journal(tmp_path / "journal.jsonl")
+    broken = AroundFault(Faults(of_jobs={}, before_s=0.01), fault)
+    with broken.while_it_runs(lun, journal, tmp_path):
+        while not broken._ended_ns:
+            pass
+    acts = [" ".join(command.argv) for command in world.commands if command.argv[0] in ("ip", "tc")]
+    ends = 2 if kind == "loss-100" else 1
+    assert len(acts) == 2 * ends and len({*acts}) > 1, acts
+    assert not journal.open_entries() and not journal.leaks
+    assert broken._ended_ns - broken._began_ns >= 0.1 * S

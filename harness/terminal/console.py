@@ -99,8 +99,8 @@ def resumed(name: str, request: PathRequest, *, probing: bool) -> tuple[RunFolde
             hint=f"finish it with harness {'run' if probing else 'probe'} --resume",
         )
     sections.require(made)
-    for name in itertools.chain.from_iterable(column.protection for column in made.columns):
-        protections.require(name)
+    for protection in itertools.chain.from_iterable(column.protection for column in made.columns):
+        protections.require(protection)
     for unknown in filter(None, map(unknown_hops, made.links.values())):
         raise unknown
     planned.require_typed(made, name, options.touching_real_hardware(request))

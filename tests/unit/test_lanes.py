@@ -306,7 +306,7 @@ def test_a_change_of_one_package_runs_what_there_is_time_for(
 def test_of_a_package_the_modules_that_name_it_run_first(reach: changes.Reach) -> None:
     order = reach.nearest_first(EVERY, "storage")
     assert {*order} == EVERY
-    assert order.index("tests/lab/test_transports.py") < order.index("tests/lab/test_confined.py")
+    assert order.index("tests/lab/test_target.py") < order.index("tests/lab/test_confined.py")
 
 
 def test_durations_are_read_by_module_of_lanes_that_were_green() -> None:

@@ -146,7 +146,7 @@ _CHOSEN = """
 """Of which each is a whole fact: hypervisors, clocks, governors, congestion controls."""
 SESSION = """
     initial_r2t immediate_data first_burst_len max_burst_len max_outstanding_r2t data_pdu_in_order
-    data_seq_in_order erl timeout recovery_tmo recv_tmo ping_tmo max_recv_dlength max_xmit_dlength
+    data_seq_in_order erl recovery_tmo recv_tmo ping_tmo max_recv_dlength max_xmit_dlength
     reconnect_delay ctrl_loss_tmo fast_io_fail_tmo header_digest data_digest
     queue_depth scheduler max_sectors_kb nr_requests in_capsule_bytes kato max_hw_sectors_kb
     max_transfer_bytes queue_count sqsize transport write_cache connections read_only tls logical_block_size

@@ -53,7 +53,7 @@ FILES = (
         *("data_pdu_in_order", "data_seq_in_order", "erl", "recovery_tmo"),
     ),
     ("max_recv_dlength", "max_xmit_dlength", "header_digest", "data_digest", "recv_tmo", "ping_tmo"),
-    ("device/queue_depth", "device/timeout", "queue/scheduler", "queue/max_sectors_kb", "queue/nr_requests"),
+    ("device/queue_depth", "queue/scheduler", "queue/max_sectors_kb", "queue/nr_requests"),
 )
 """What is read of a session, of its connection and of its disk, by the names of their files in sysfs."""
 

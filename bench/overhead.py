@@ -202,7 +202,8 @@ def traced(argv: list[str]) -> None:
 def verbose(clone: Path) -> list[str]:
     """The option with which `harness run` of a clone says when fio began and for how long it measured:
     earlier versions have none, and always say it."""
-    reported = (clone / "harness/cli/console.py").read_text(encoding="utf-8")
+    places = [clone / "harness" / room / "console.py" for room in ("terminal", "cli")]
+    reported = next(filter(Path.exists, places)).read_text(encoding="utf-8")
     return ["--verbose"] * ("--verbose" in reported)
 
 

@@ -77,7 +77,8 @@ class TransportKind(Declared, frozen=True, kw_only=True, forbid_unknown_fields=T
     names it. ``column_s`` is how long it takes to bring up a column.
 
     ``parameters`` are those of its sessions, by the names that users type, with the option ``--OPTION`` of
-    ``harness run``; "" if it has none. ``hint`` says where they are described.
+    ``harness run``; "" if it has none. ``hint`` says where they are described. ``timers`` are at work once a
+    peer no longer answers.
     """
 
     port: int

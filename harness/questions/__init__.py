@@ -2,7 +2,8 @@
 
 A question knows what is below this package, and no other question. Its ``question.toml`` has its command, and
 ``OFFERED`` of its ``__init__.py`` what it adds to other commands and to schemas, imported once it is used.
-Nothing outside its folder names it. Only its ``command.py`` may import what measures.
+Nothing outside its folder names it. Only its ``command.py``, ``plan.py`` and ``around.py`` may import what
+measures.
 """
 
 from __future__ import annotations

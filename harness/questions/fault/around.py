@@ -51,28 +51,28 @@ class LinkDown(msgspec.Struct, frozen=True):
 
 
 class PacketLoss(msgspec.Struct, frozen=True):
-    """An interface whose netem loses what it sends, and afterwards does as ``before`` says: the parameters
-    but for its rate, which stays if nobody says it (netem_change() of net/sched/sch_netem.c)."""
+    """An interface whose netem loses packets: its parameters meanwhile and ``before``, without the rate,
+    which stays if nobody says it (netem_change() of net/sched/sch_netem.c)."""
 
     iface: str
+    meanwhile: str
     before: str
-    percent: int = 100
 
     def acquire(self, host: Host) -> None:
-        host.run([*self._change, *self.before.split(), "loss", f"{self.percent}%"])
+        host.run(self._change(self.meanwhile))
 
     def undo(self) -> tuple[UndoStep, ...]:
-        return (UndoStep((*self._change, *self.before.split())),)
+        return (UndoStep(self._change(self.before)),)
 
-    @property
-    def _change(self) -> tuple[str, ...]:
-        return ("tc", "qdisc", "change", "dev", self.iface, "root", "netem")
+    def _change(self, parameters: str) -> tuple[str, ...]:
+        return ("tc", "qdisc", "change", "dev", self.iface, "root", "netem", *parameters.split())
 
 
 def _lost(path: LinkPath) -> list[tuple[Host, Resource]]:
-    shape = msgspec.structs.replace(path.profile, rate_bit_s=None, loss_percent=0.0)
-    before = links.netem(shape) or f"limit {links.QUEUE_PACKETS}"
-    return [(host, PacketLoss(iface, before)) for _, host, iface, _, _ in links.ends(path)]
+    own = msgspec.structs.replace(path.profile, rate_bit_s=None)
+    meanwhile = links.netem(msgspec.structs.replace(own, loss_percent=100.0)) or ""
+    before = links.netem(own) or f"limit {links.QUEUE_PACKETS}"
+    return [(host, PacketLoss(iface, meanwhile, before)) for _, host, iface, _, _ in links.ends(path)]
 
 
 Where = Callable[[LinkPath], list[tuple[Host, Resource]]]

@@ -66,6 +66,7 @@ def _end(rows: list[tuple[int, int, int]], late: list[int]) -> int | None:
         if after == following:
             continue
         until = rows[following][0] if following < len(rows) else rows[-1][0]
+        # Requests are due at random times, so the last second of a load holds a little less of them.
         if until - rows[after][0] >= SETTLED_NS * 0.9:
             due, latency, _ = rows[after]
             return due + latency

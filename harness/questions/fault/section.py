@@ -13,13 +13,8 @@ from harness.model.texts import Name
 from harness.model.units import unknown_name
 from harness.results.sections import Section
 
-KINDS = {
-    "link-down": "the target's interface is down",
-    "initiator-link-down": "the initiator's interface is down",
-    "loss-100": "no packet arrives, either way; both interfaces are up",
-}
-"""What breaks, with what that means."""
-
+KINDS = ("link-down", "initiator-link-down", "loss-100")
+"""What breaks: the target's interface, or the initiator's; or no packet arrives either way, with both up."""
 
 SHORTEST_S, LONGEST_S = 0.1, 600.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from harness.model.ranges import out_of_range
 from harness.model.stalls import KernelMessage, Stall
 from harness.parse.profiles import load_link
 from harness.questions.fault import printed
-from harness.questions.fault.around import AroundFault
+from harness.questions.fault.around import OF_KINDS, AroundFault
 from harness.questions.fault.plan import FaultRequest, make_plan
 from harness.questions.fault.requests import LoadReport, judged
 from harness.questions.fault.section import KINDS, SECTION, Fault, Faults
@@ -167,6 +168,13 @@ def test_the_command_says_what_it_would_do(tmp_path: Path) -> None:
     assert done.returncode == 0 and "link-down-5s" in done.stdout, done
 
 
+def test_after_a_loss_a_link_loses_what_its_profile_says() -> None:
+    profile = msgspec.structs.replace(load_link("wired"), loss_percent=1.0)
+    for _, loss in OF_KINDS["loss-100"](link_path(World(), profile=profile)):
+        (step,) = loss.undo()
+        assert step.argv[-3:] == ("loss", "random", "1%"), step
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_breaks_is_whole_again(kind: str, tmp_path: Path) -> None:
     world, fault = World(), Fault(kind, 0.1)
@@ -179,8 +187,10 @@ def test_what_breaks_is_whole_again(kind: str, tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
     broken = AroundFault(Faults(of_jobs={}, before_s=0.01), fault)
     with broken.while_it_runs(lun, journal, tmp_path):
+        until = time.monotonic() + 60
         while not broken._ended_ns:
-            pass
+            assert time.monotonic() < until, broken
+            time.sleep(0.01)
     acts = [" ".join(command.argv) for command in world.commands if command.argv[0] in ("ip", "tc")]
     ends = 2 if kind == "loss-100" else 1
     assert len(acts) == 2 * ends and len({*acts}) > 1, acts

@@ -47,8 +47,8 @@ app = typer.Typer(
     help="""Measure how much throughput storage loses to iSCSI, its link and IPsec, and
     find which layer causes the loss.
 
-    It measures LIO, open-iscsi, strongSwan and fio as they are, by default in
-    the lab: a user-mode kernel without root, away from this machine's disks.""",
+    It measures the real LIO, open-iscsi, strongSwan and fio, by default in a
+    user-mode kernel that needs no root and cannot touch this machine's disks.""",
     epilog="""\b
 Examples:
 harness run                             (disk, wired, WiFi; IPsec off and on)

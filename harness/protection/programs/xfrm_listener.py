@@ -141,8 +141,10 @@ class Associations:
         elif kind == EXPIRED and payload[USERSA_INFO_BYTES]:
             # struct xfrm_user_expire: the byte after the state says that this is its end. Its algorithms and
             # its sequence number are left out.
+            # A state that was deleted comes back without keys for a while (net.core.xfrm_acq_expires), if its
+            # policy names its SPI, and counts nothing.
             known = self.last.get(key_of(payload))
-            if known is not None:
+            if known is not None and key_of(payload) not in self.ended:
                 carried, packets = counters(payload)
                 sent = int(str(known["sequence"])) + packets - int(str(known["packets"]))
                 known.update(bytes=carried, packets=packets, sequence=sent)

@@ -207,8 +207,8 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
     protect: Annotated[
         tuple[Typed, ...],
         what(
-            help="Any protection, IPsec included: see harness list protections; nested: "
-            f"{EXAMPLE}. With --portal: {PRE_EXISTING} (default), off, {SWANCTL}FILE.",
+            help=f"See harness list protections; or {EXAMPLE}. "
+            f"--portal: {PRE_EXISTING} (default), off, {SWANCTL}FILE.",
             known=_protections,
             touches_real_hardware=True,
         ),
@@ -347,6 +347,9 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = ()
     nvme: Annotated[
         tuple[Typed, ...], settings(metavar="NAME=VALUE", help="Session parameter: queue_size=64.")
+    ] = ()
+    nbd: Annotated[
+        tuple[Typed, ...], settings(metavar="NAME=VALUE", help="Session parameter: timeout=30.")
     ] = ()
     probes: Annotated[
         bool | None,

@@ -52,7 +52,7 @@ CONNECT_S = 8
 """How long the target is waited for."""
 
 LOSS_S = 10
-"""How long an answer is waited for, before I/O fails."""
+"""How long an answer is waited for, before I/O fails; 0 is for ever."""
 
 step = functools.partial(requests.step, __package__)
 
@@ -82,18 +82,26 @@ class NbdSides(Shared):
         """The server's default export, which has no name (doc/proto.md)."""
         return {"": [addresses.at_port(wanted.address, wanted.port)]}
 
+    def _portal(self, wanted: Export) -> dict[str, object]:
+        folder = f"{FOLDER}/{self.sides.tag}"
+        return {"address": wanted.address, "port": wanted.port, "folder": folder}
+
+    def _loss_s(self, wanted: Export) -> int:
+        return int(wanted.parameters.get("timeout", LOSS_S))
+
     def exports(self, wanted: Export) -> tuple[Made, ...]:
         """Exports of a portal are all ``read_only`` or none."""
         wanted.target.run(SOFTWARE)  # RequirementError if there is none
-        names = {
-            "export": self.export_name(wanted),
-            "address": wanted.address,
-            "port": wanted.port,
-            "folder": f"{FOLDER}/{self.sides.tag}",
-        }
+        names = {"export": self.export_name(wanted), **self._portal(wanted)}
         make = step("target", "create", **names, path=wanted.lun.path, read_only=wanted.read_only)
         remove = step("target", "delete", **names)
         return (Made(self.export_name(wanted), "NbdExport", make, remove, "nbdkit refused"),)
+
+    def outage(self, wanted: Export) -> Made:
+        """nbdkit is killed, and begins anew: the kernel's client does not connect a second time."""
+        make = step("target", "create-outage", **self._portal(wanted))
+        remove = step("target", "delete-outage", **self._portal(wanted), read_only=wanted.read_only)
+        return Made(self.export_name(wanted), "TargetOutage", make, remove, "nbdkit refused")
 
     def connections(self, wanted: Export) -> tuple[Made | UdevRule, ...]:
         """A server that takes writes is refused where none are wanted."""
@@ -108,7 +116,7 @@ class NbdSides(Shared):
             bound_to=wanted.bound_to,
             read_only=None if self.sides.black_box is not None and wanted.read_only else wanted.read_only,
             within_s=CONNECT_S,
-            loss_s=LOSS_S,
+            loss_s=self._loss_s(wanted),
         )
         remove = step("initiator", "disconnect", backend=backend)
         refused = f"no NBD connection to {addresses.at_port(wanted.address, wanted.port)}"
@@ -130,7 +138,8 @@ class NbdSides(Shared):
         if (black_box := self.sides.black_box) is not None:
             host.run(["blockdev", "--setro", f"/dev/{found['disk']}"])
             expected = (*expected[:2], *unwritten(sysfs, black_box))
-        return Session(disk=Disk(host=host, sysfs=sysfs, expected=expected), agreed=found["agreed"])
+        agreed = {**found["agreed"], "timeout": str(self._loss_s(wanted))}
+        return Session(disk=Disk(host=host, sysfs=sysfs, expected=expected), agreed=agreed)
 
 
 @contextlib.contextmanager

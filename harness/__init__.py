@@ -1,7 +1,7 @@
 """How much throughput a volume loses to iSCSI, its link and IPsec, and which layer causes the loss.
 
 Each folder is a package, and imports go one way between them: docs/architecture.md. Programs have
-the names in ``__all__`` (docs/api.md), which are loaded when they are used.
+the names in ``__all__`` (docs/results.md), which are loaded when they are used.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def test_runs_of_probes_alone_are_read(tmp_path: Path) -> None:
 
 
 def test_the_page_s_program_runs(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     program = "".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
     (tmp_path / "results").symlink_to(FIGURES / "make-run")
     (tmp_path / "docs").symlink_to(ROOT / "docs")

@@ -13,6 +13,8 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from harness.hosts import Host
+from harness.hosts.journal import Resource
 from harness.model import IPV4, IPV6, End, Family
 from harness.network.links import LinkPath
 
@@ -179,12 +181,14 @@ class Frames(Protocol):
 class Layer(abc.ABC):
     """A protection that is up. ``agreed`` goes into the record, and may be filled in later.
 
-    ``inner`` is the path that it makes, None if there are no further addresses.
+    ``inner`` is the path that it makes, None if there are no further addresses. ``breaks`` are what can
+    break it, by the name of each, and on which host.
     """
 
     below: LinkPath
     inner: LinkPath | None = None
     agreed: dict[str, str] = field(default_factory=dict)
+    breaks: Mapping[str, tuple[Host, Resource]] = field(default_factory=dict)
 
     @property
     @abc.abstractmethod

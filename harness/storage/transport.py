@@ -192,6 +192,10 @@ class Shared(abc.ABC):
         """The initiator's part of a connection to an export."""
 
     @abc.abstractmethod
+    def outage(self, wanted: Export) -> Resource:
+        """An outage of the target's server: while it is held, it has no connections and takes none."""
+
+    @abc.abstractmethod
     def session(self, host: Host, wanted: Export) -> Session:
         """The session of an initiator's connection, which is up. Nothing of its disk is checked yet.
 

@@ -13,7 +13,7 @@ from harness.model import Plan, Proposal
 from harness.model.errors import CommandFailed
 from harness.network import links
 from harness.protection import ipsec
-from harness.protection.ipsec import charon, offload, pre_existing
+from harness.protection.ipsec import charon, faults, offload, pre_existing
 from harness.protection.ipsec.layer import EspFrames, EspLayer
 from harness.protection.kind import Attempt, Protection, ProtectionContext, ProtectionDriver, Underlay
 
@@ -80,11 +80,12 @@ class IpsecDriver:
                     below.target, ipsec.IKE_PORT, run.shared if stays else stack, underlay.raw
                 ),
             )
+            name = f"harness-{run.plan.tag}-{below.index}"
             stack.enter_context(
                 ipsec.tunnel(
                     below,
                     charons,
-                    name=f"harness-{run.plan.tag}-{below.index}",
+                    name=name,
                     proposal=self.proposal,
                     mode=mode,
                     credentials=self.daemons.credentials,
@@ -96,6 +97,7 @@ class IpsecDriver:
                 mode=mode,
                 listeners=listeners,
                 agreed=ipsec.negotiated(below.initiator, listeners.look(), self.proposal, mode),
+                breaks=faults.of_tunnel(below, charons[0], name),
             )
 
 

@@ -134,6 +134,10 @@ class IscsiSides(Shared):
         }
         return (_of_lio("IscsiTarget", "target", request, "iqn"),)
 
+    def outage(self, wanted: Export) -> Made:
+        """A target that is disabled ends its sessions and refuses each login."""
+        return _of_lio("TargetOutage", "outage", {"iqn": iqn(self.sides.tag, wanted.name)}, "iqn")
+
     def _session(self, wanted: Export) -> dict[str, Any]:
         """What identifies a session, for ``programs/session.py``."""
         portal = self.sides.black_box

@@ -155,6 +155,12 @@ class NvmeSides(Shared):
         made = Made(self.nqn(wanted), "Subsystem", make, remove, "nvmet refused")
         return (*self._keys(wanted), made)
 
+    def outage(self, wanted: Export) -> Made:
+        """A port without its subsystem ends that one's controllers, and does not listen."""
+        names = {"nqn": self.nqn(wanted), "address": wanted.address, "port": wanted.port}
+        make, remove = (step("target", f"{do}-outage", **names) for do in ("create", "delete"))
+        return Made(self.nqn(wanted), "TargetOutage", make, remove, "nvmet refused")
+
     def connections(self, wanted: Export) -> tuple[Made | UdevRule, ...]:
         """A controller for a subsystem, with the disk that it brings: with TLS, or not at all. The target is
         told to refuse writes where none are wanted."""

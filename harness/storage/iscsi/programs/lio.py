@@ -114,6 +114,17 @@ def delete_target(request: dict[str, Any]) -> None:
         target.rmdir()
 
 
+def create_outage(request: dict[str, Any]) -> None:
+    write(ISCSI / request["iqn"] / "tpgt_1", enable=0)
+
+
+def delete_outage(request: dict[str, Any]) -> None:
+    group = ISCSI / request["iqn"] / "tpgt_1"
+    # LIO refuses to enable what is enabled.
+    if group.exists() and read(group / "enable") == "0":
+        write(group, enable=1)
+
+
 def create_discovery_login(request: dict[str, Any]) -> None:
     ISCSI.mkdir(exist_ok=True)
     login = ISCSI / "discovery_auth"
@@ -136,6 +147,8 @@ if __name__ == "__main__":
             "delete-backstore": delete_backstore,
             "create-discovery-login": create_discovery_login,
             "delete-discovery-login": delete_discovery_login,
+            "create-outage": create_outage,
+            "delete-outage": delete_outage,
             "create-target": create_target,
             "delete-target": delete_target,
         }

@@ -86,5 +86,22 @@ def delete(request: dict[str, Any]) -> None:
             folder.rmdir()
 
 
+def create_outage(request: dict[str, Any]) -> None:
+    Portal(request).stop()
+
+
+def delete_outage(request: dict[str, Any]) -> None:
+    portal = Portal(request)
+    if portal.server() is None and portal.exports.exists():
+        portal.start(read_only=request["read_only"])
+
+
 if __name__ == "__main__":
-    answer({"create": create, "delete": delete})
+    answer(
+        {
+            "create": create,
+            "delete": delete,
+            "create-outage": create_outage,
+            "delete-outage": delete_outage,
+        }
+    )

@@ -101,6 +101,18 @@ def delete(request: dict[str, Any]) -> None:
     remove(NVMET / "hosts" / request["host_nqn"])
 
 
+def create_outage(request: dict[str, Any]) -> None:
+    for port in ports(request):
+        (port / "subsystems" / request["nqn"]).unlink()
+
+
+def delete_outage(request: dict[str, Any]) -> None:
+    subsystem = NVMET / "subsystems" / request["nqn"]
+    if subsystem.exists():
+        for port in ports(request):
+            link(port / "subsystems" / subsystem.name, subsystem)
+
+
 def remove(folder: Path) -> None:
     """Remove an object that nothing refers to, unless something does."""
     with contextlib.suppress(FileNotFoundError):
@@ -112,4 +124,11 @@ def remove(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    answer({"create": create, "delete": delete})
+    answer(
+        {
+            "create": create,
+            "delete": delete,
+            "create-outage": create_outage,
+            "delete-outage": delete_outage,
+        }
+    )

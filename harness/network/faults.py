@@ -1,0 +1,167 @@
+"""What can break on a path, and on which host: interfaces, packets on the way, connections."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import msgspec
+
+from harness.hosts import Host
+from harness.hosts.journal import Resource
+from harness.hosts.undo import UndoStep
+from harness.model import ENDS, LinkProfile, addresses
+from harness.model.errors import CommandFailed
+from harness.network import links
+from harness.network.links import LinkPath
+
+Places = Sequence[tuple[Host, Resource]]
+
+
+class LinkDown(msgspec.Struct, frozen=True):
+    """An interface that is down. Its addresses stay, and the kernel restores their routes (ip-link(8))."""
+
+    iface: str
+
+    def acquire(self, host: Host) -> None:
+        host.run(["ip", "link", "set", "dev", self.iface, "down"])
+
+    def undo(self) -> tuple[UndoStep, ...]:
+        return (UndoStep(("ip", "link", "set", "dev", self.iface, "up")),)
+
+
+class WorseLink(msgspec.Struct, frozen=True):
+    """An interface whose netem loses or delays packets: its parameters ``meanwhile`` and ``before``, without
+    the rate, which stays if nobody says it (netem_change() of net/sched/sch_netem.c)."""
+
+    iface: str
+    meanwhile: str
+    before: str
+
+    def acquire(self, host: Host) -> None:
+        host.run(self._change(self.meanwhile))
+
+    def undo(self) -> tuple[UndoStep, ...]:
+        return (UndoStep(self._change(self.before)),)
+
+    def _change(self, parameters: str) -> tuple[str, ...]:
+        return ("tc", "qdisc", "change", "dev", self.iface, "root", "netem", *parameters.split())
+
+
+class Reset(msgspec.Struct, frozen=True):
+    """The target's end of the portal's connections, which its kernel resets (ss(8), ``--kill``)."""
+
+    peer: str
+    port: int
+
+    def acquire(self, host: Host) -> None:
+        which = ("dst", addresses.bracketed(self.peer), "sport", "=", f":{self.port}")
+        done = host.run(["ss", "--no-header", "--tcp", "--numeric", "--kill", *which])
+        if not done.stdout.strip():
+            raise CommandFailed(
+                f"expected a connection from {self.peer} that the {host.name}'s kernel resets, found none",
+                hint="it needs CONFIG_INET_DIAG_DESTROY",
+            )
+
+    def undo(self) -> tuple[UndoStep, ...]:
+        """Nothing to do: who had it connects anew."""
+        return ()
+
+
+class Blocked(msgspec.Struct, frozen=True):
+    """What one end drops of a portal's packets, coming ``in`` or going ``out``: a policy before all others of
+    the kernel's (ip-xfrm(8)). Nothing else on the machine is touched.
+
+    The kernel has one policy for a selector, whatever its priority: this one's source is the peer with its
+    neighbour, as nobody else's is.
+    """
+
+    direction: str
+    source: str
+    destination: str
+    port: str
+
+    PRIORITY: ClassVar[int] = 9_000
+
+    def _policy(self, do: str, *more: str) -> tuple[str, ...]:
+        length = ipaddress.ip_address(self.source).max_prefixlen - 1
+        source = ipaddress.ip_network(f"{self.source}/{length}", strict=False)
+        which = (
+            f"src {source} dst {addresses.alone(self.destination)} proto 6 {self.port} dir {self.direction}"
+        )
+        return ("ip", "xfrm", "policy", do, *which.split(), *more)
+
+    def acquire(self, host: Host) -> None:
+        host.run(["modprobe", "--all", "xfrm_user"])
+        host.run(self._policy("add", "action", "block", "priority", str(self.PRIORITY)))
+
+    def undo(self) -> tuple[UndoStep, ...]:
+        return (UndoStep(self._policy("delete"), absent=("No such file or directory",)),)
+
+
+def _blocked(path: LinkPath, end: str, *directions: str) -> Places:
+    found = []
+    for name, host, _, own, peer in links.ends(path):
+        portal_is_peer = name == "initiator"
+        for direction in directions if name == end else ():
+            source, destination = (peer, own) if direction == "in" else (own, peer)
+            port = "dport" if portal_is_peer is (direction == "out") else "sport"
+            found.append((host, Blocked(direction, source, destination, f"{port} {path.port}")))
+    return found
+
+
+def _link_down(end: str) -> Callable[[LinkPath], Places]:
+    return lambda path: [
+        (host, LinkDown(iface)) for name, host, iface, _, _ in links.ends(path) if name == end
+    ]
+
+
+def _losing(percent: float, *senders: str) -> Callable[[LinkPath], Places]:
+    """So many packets of these ends are lost at random, besides those that the profile loses."""
+
+    def worse(profile: LinkProfile) -> LinkProfile:
+        kept = (1 - profile.loss_percent / 100) * (1 - percent / 100)
+        return msgspec.structs.replace(profile, loss_percent=100 * (1 - kept))
+
+    return lambda path: _changed(path, worse, senders)
+
+
+def _delayed(times: float) -> Callable[[LinkPath], Places]:
+    """A round trip so many times as long: that of the profile's delay, and the rest as it is."""
+    return lambda path: _changed(
+        path, lambda own: msgspec.structs.replace(own, delay_us=own.delay_us * times), ENDS
+    )
+
+
+def _changed(path: LinkPath, worse: Callable[[LinkProfile], LinkProfile], senders: Sequence[str]) -> Places:
+    own = msgspec.structs.replace(path.profile, rate_bit_s=None)
+    before = links.netem(own) or f"limit {links.QUEUE_PACKETS}"
+    meanwhile = links.netem(worse(own)) or before
+    return [
+        (host, WorseLink(iface, meanwhile, before))
+        for end, host, iface, _, _ in links.ends(path)
+        if end in senders
+    ]
+
+
+OF_LINKS: dict[str, Callable[[LinkPath], Places]] = {
+    "link-down": _link_down("target"),
+    "initiator-link-down": _link_down("initiator"),
+    "loss-1": _losing(1, *ENDS),
+    "loss-10": _losing(10, *ENDS),
+    "loss-100": _losing(100, *ENDS),
+    "loss-100-to-target": _losing(100, "initiator"),
+    "loss-100-to-initiator": _losing(100, "target"),
+    "delay-10x": _delayed(10),
+    "delay-100x": _delayed(100),
+}
+
+OF_PORTALS: dict[str, Callable[[LinkPath], Places]] = {
+    "link-down": lambda path: _blocked(path, "target", "in", "out"),
+    "initiator-link-down": lambda path: _blocked(path, "initiator", "in", "out"),
+    "loss-100": lambda path: [*_blocked(path, "target", "in"), *_blocked(path, "initiator", "in")],
+    "loss-100-to-target": lambda path: _blocked(path, "target", "in"),
+    "loss-100-to-initiator": lambda path: _blocked(path, "initiator", "in"),
+}
+"""The same where others use the interfaces: for the portal's packets alone."""

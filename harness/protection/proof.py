@@ -277,11 +277,13 @@ def judge(
     *,
     read_bytes: int,
     write_bytes: int,
+    reconnects: bool = False,
 ) -> tuple[Proof, list[str]]:
     """Compare what fio moved with what the path saw; ``seen`` is what ``collect`` collected.
 
-    Returns the proof and the reasons why it fails (empty: it holds). Data that fio read flows from target to
-    initiator, and that direction's counters at both ends must cover it; where only one end is seen, at that.
+    With ``reconnects`` the portal's connections may be others at the end. Returns the proof and the reasons
+    why it fails (empty: it holds). Data that fio read flows from target to initiator, and that direction's
+    counters at both ends must cover it; where only one end is seen, at that.
     """
     path, layer, capture = watched.path, watched.layer, watched.capture
     ends = _ends(watched, before, after, seen)
@@ -290,7 +292,7 @@ def judge(
     proof = _proof(ends, capture, balances)
     if went_back := list(_went_back(ends)):
         # Nothing can be compared with these, but what the captures saw counts.
-        clear = _unprotected_frames(path, layer, ends, proof) if layer is not None else ()
+        clear = _unprotected_frames(path, layer, ends, proof, reconnects) if layer is not None else ()
         return proof, [*reasons, *went_back, *clear]
     moved = f"fio read {read_bytes} and wrote {write_bytes} bytes"
     moves = ((read_bytes, write_bytes), (write_bytes, read_bytes))
@@ -311,7 +313,7 @@ def judge(
                 f"{moved}, but {layer.title} carried only {end.into.bytes} to the {end.name} and only "
                 f"{end.out.bytes} from it"
             )
-    reasons += _unprotected_frames(path, layer, ends, proof)
+    reasons += _unprotected_frames(path, layer, ends, proof, reconnects)
     reasons += [reason for balance in balances for reason in balance.reasons(layer.title)]
     return proof, reasons
 
@@ -373,7 +375,7 @@ def _proof(ends: Sequence[EndChange], capture: Capture, balances: Sequence[Balan
 
 
 def _unprotected_frames(
-    path: LinkPath, layer: Layer, ends: Sequence[EndChange], proof: Proof
+    path: LinkPath, layer: Layer, ends: Sequence[EndChange], proof: Proof, reconnects: bool
 ) -> Iterator[str]:
     """Reasons against a protected column: frames that may not be on the link, or packets that are missing."""
     if proof.cleartext_segments:
@@ -389,7 +391,7 @@ def _unprotected_frames(
                 f"the capture of what the {end.name} sent lacks {end.samples_missing} of the "
                 f"{end.samples_due} {layer.title} packets that it should have"
             )
-    if not path.is_shared:
+    if reconnects or not path.is_shared:
         return
     for end in ends:
         if None in end.segments or len({each.ports for each in end.segments if each}) != 1:

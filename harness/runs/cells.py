@@ -475,6 +475,7 @@ class CellComposer(Composer):
             disk=disk,
             device=device,
             session=session.agreed,
+            outage=None if plan.storage.black_box else self._transports[transport].outage(wanted),
             is_wireless=wireless.is_wireless(host, up.link.initiator_iface),
         )
 
@@ -757,6 +758,7 @@ class CellComposer(Composer):
                 raw,
                 timeout_s=timeout_s,
                 apart=not plan.capabilities.shares_kernel,
+                reconnects=apart is not None,
                 is_brief=self._is_lab_owned and lasts_s < wireless.INTERVAL_S,
                 program=program,
                 during=during(),

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from harness.hosts import Host
+from harness.hosts.journal import Resource
 from harness.model import ClientPart, Job, Record, Status
 from harness.model.errors import HarnessError
 from harness.network import wireless
@@ -36,6 +37,8 @@ class ConnectedLun:
     is_wireless: bool = False
     device: guard.Device | None = None
     """Of somebody else's LUN that is written to."""
+    outage: Resource | None = None
+    """Of the server of a target that is the run's."""
 
     @property
     def path(self) -> LinkPath:
@@ -99,6 +102,7 @@ def on_connected_luns(
     timeout_s: float,
     apart: bool = True,
     is_brief: bool = False,
+    reconnects: bool = False,
     program: fio_startup.Fio = fio_startup.Fio(),  # noqa: B008 -- it is frozen
     during: contextlib.AbstractContextManager[object] | None = None,
     judge_previous: Callable[[list[str]], object] = lambda _reasons: None,
@@ -108,14 +112,14 @@ def on_connected_luns(
     ``during`` is entered for as long as fio runs. ``judge_previous`` is called before that, with the reasons
     against the previous measurement on these connected LUNs, from what was seen since. Initiators that are
     not ``apart``, but in one kernel, share one fio, which begins all jobs at once. If a job ``is_brief``, it
-    ends before a radio would be asked meanwhile. Raises CellInvalid if a disk is no longer the one of its
-    session.
+    ends before a radio would be asked meanwhile; with ``reconnects`` the portal's connections may be others
+    at its end. Raises CellInvalid if a disk is no longer the one of its session.
     """
     for connected_lun in connected_luns:
         connected_lun.disk.check()
     with contextlib.ExitStack() as stack:
         watched = [
-            _Watched(connected_lun, raw / f"iw-{number}.txt", stack, is_brief=is_brief)
+            _Watched(connected_lun, raw / f"iw-{number}.txt", stack, is_brief=is_brief, reconnects=reconnects)
             for number, connected_lun in enumerate(connected_luns)
         ]
         late = [
@@ -157,9 +161,16 @@ class _Watched:
     seen."""
 
     def __init__(
-        self, connected_lun: ConnectedLun, log: Path, stack: contextlib.ExitStack, *, is_brief: bool
+        self,
+        connected_lun: ConnectedLun,
+        log: Path,
+        stack: contextlib.ExitStack,
+        *,
+        is_brief: bool,
+        reconnects: bool,
     ) -> None:
         self._connected_lun, link = connected_lun, connected_lun.link
+        self._reconnects = reconnects
         self._association = (
             stack.enter_context(wireless.watch(link.initiator, link.initiator_iface, log, is_brief=is_brief))
             if connected_lun.is_wireless
@@ -190,6 +201,7 @@ class _Watched:
                 *each,
                 read_bytes=part.read.bytes if part.read else 0,
                 write_bytes=part.write.bytes if part.write else 0,
+                reconnects=self._reconnects,
             )
             proofs.append(judged)
             part.reasons += failures

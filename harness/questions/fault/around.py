@@ -7,19 +7,18 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from harness.hosts import Host
 from harness.hosts.journal import Journal, Resource
-from harness.hosts.undo import UndoStep
-from harness.model import Cell, Plan, Record
-from harness.model.errors import CommandFailed
+from harness.model import Cell, Plan, Record, kinds
+from harness.model.errors import CommandFailed, RequirementError
 from harness.model.stalls import KernelMessage
-from harness.network import links
-from harness.network.links import LinkPath
+from harness.network import faults
 from harness.questions.fault.requests import LoadOutput, judged
 from harness.questions.fault.section import SECTION, Fault, Faults
 from harness.runs import around, fio_startup
@@ -29,75 +28,52 @@ WATCHDOG_S = 10.0
 """A fault that nobody ended is ended by its host itself, so long after it was due to end."""
 
 STARTING_S = 1.0
-"""For the load's program to start, so that what it counts as before the fault is before it."""
+"""The load's program counts its own time, from when it has started. What it takes for the time before the
+fault ends so long before that, and what it takes for the fault so long after it."""
 
 MOST_MESSAGES = 200
-"""The first ones: a device that fails says so for each request."""
+"""The first ones, for a device that fails says so for each request; and the last ones of timers."""
 
 _LINE = re.compile(r"^\[ *(\d+)\.(\d{6})\] (.*)$", re.MULTILINE)
 """Of dmesg(1): seconds of the monotonic clock."""
 
 
-class LinkDown(msgspec.Struct, frozen=True):
-    """An interface that is down. Its addresses stay, and the kernel restores their routes (ip-link(8))."""
+def places(kind: str, lun: ConnectedLun) -> faults.Places:
+    """What a fault (``section.KINDS``) breaks of a connected LUN, and where.
 
-    iface: str
-
-    def acquire(self, host: Host) -> None:
-        host.run(["ip", "link", "set", "dev", self.iface, "down"])
-
-    def undo(self) -> tuple[UndoStep, ...]:
-        return (UndoStep(("ip", "link", "set", "dev", self.iface, "up")),)
-
-
-class PacketLoss(msgspec.Struct, frozen=True):
-    """An interface whose netem loses packets: its parameters meanwhile and ``before``, without the rate,
-    which stays if nobody says it (netem_change() of net/sched/sch_netem.c)."""
-
-    iface: str
-    meanwhile: str
-    before: str
-
-    def acquire(self, host: Host) -> None:
-        host.run(self._change(self.meanwhile))
-
-    def undo(self) -> tuple[UndoStep, ...]:
-        return (UndoStep(self._change(self.before)),)
-
-    def _change(self, parameters: str) -> tuple[str, ...]:
-        return ("tc", "qdisc", "change", "dev", self.iface, "root", "netem", *parameters.split())
-
-
-def _lost(path: LinkPath) -> list[tuple[Host, Resource]]:
-    own = msgspec.structs.replace(path.profile, rate_bit_s=None)
-    meanwhile = links.netem(msgspec.structs.replace(own, loss_percent=100.0)) or ""
-    before = links.netem(own) or f"limit {links.QUEUE_PACKETS}"
-    return [(host, PacketLoss(iface, meanwhile, before)) for _, host, iface, _, _ in links.ends(path)]
-
-
-Where = Callable[[LinkPath], list[tuple[Host, Resource]]]
-
-OF_KINDS: Mapping[str, Where] = {
-    "link-down": lambda path: [(path.target, LinkDown(path.target_iface))],
-    "initiator-link-down": lambda path: [(path.initiator, LinkDown(path.initiator_iface))],
-    "loss-100": _lost,
-}
-"""What each kind (``section.KINDS``) breaks, and where on a path."""
+    RequirementError if its column has nothing of that kind.
+    """
+    path = lun.path
+    if lun.link.is_shared and kind in faults.OF_PORTALS:
+        return faults.OF_PORTALS[kind](path)
+    if kind in faults.OF_LINKS:
+        return faults.OF_LINKS[kind](lun.link)
+    if kind == "connection-reset":
+        return [(path.target, faults.Reset(path.initiator_address, path.port))]
+    if kind == "target-down" and lun.outage is not None:
+        return [(path.target, lun.outage)]
+    found = [layer.breaks[kind] for layer in lun.up.layers if kind in layer.breaks]
+    if not found:
+        protections = " and ".join(layer.title for layer in lun.up.layers) or "no protection"
+        raise RequirementError(f"expected a protection that {kind} breaks, as IPsec, found {protections}")
+    return found
 
 
 class AroundFault(around.Around):
     """One fault in one cell."""
 
-    def __init__(self, faults: Faults, fault: Fault) -> None:
-        self.faults, self.fault = faults, fault
-        times = (faults.before_s + STARTING_S, fault.lasts_s, faults.after_s)
+    def __init__(self, plan: Faults, fault: Fault, *, is_here: bool) -> None:
+        """``is_here``: the initiator's clock is this process's."""
+        self.plan, self.fault, self.is_here = plan, fault, is_here
+        times = (plan.before_s - STARTING_S, fault.lasts_s + 2 * STARTING_S, plan.after_s)
         self.program = fio_startup.open_loop(*(f"{time_s:g}" for time_s in times))
+        self._clock = Clock()
         self._began_ns = self._ended_ns = 0
 
     @contextlib.contextmanager
     def while_it_runs(self, lun: ConnectedLun, journal: Journal, folder: Path) -> Iterator[None]:
-        broken = OF_KINDS[self.fault.kind](lun.link)
-        ends_s = self.faults.before_s + self.fault.lasts_s
+        broken = places(self.fault.kind, lun)
+        ends_s = self.plan.before_s + self.fault.lasts_s
         over, failures = threading.Event(), list[BaseException]()
 
         def break_it() -> None:
@@ -105,8 +81,10 @@ class AroundFault(around.Around):
                 with contextlib.ExitStack() as stack:
                     for host, resource in broken:
                         stack.enter_context(watchdog(host, resource, ends_s + WATCHDOG_S, folder))
-                    if over.wait(self.faults.before_s):
+                    if over.wait(self.plan.before_s):
                         return
+                    if not self.is_here:
+                        self._clock = marked(lun.path.initiator, self.fault.name)
                     with contextlib.ExitStack() as fault:
                         self._began_ns = time.monotonic_ns()
                         for host, resource in broken:
@@ -130,27 +108,52 @@ class AroundFault(around.Around):
         if not self._ended_ns:
             raise CommandFailed("expected the load to outlast the fault, but it ended before that")
         report = msgspec.json.decode((raw / "fio.json").read_bytes(), type=LoadOutput).around
-        start_ns = report.start_ns
+        start_ns = report.start_ns - self._clock.ahead_ns
         stall = judged(
             report,
             fault=self.fault.name,
             began_ns=max(0, self._began_ns - start_ns),
             ended_ns=max(0, self._ended_ns - start_ns),
         )
-        said = lun.path.initiator.run(["dmesg"]).stdout
-        messages = [
-            KernelMessage(at_ns=at_ns, text=text)
-            for seconds, parts, text in _LINE.findall(said)
-            if (at_ns := int(seconds) * 10**9 + int(parts) * 1000 - start_ns) >= 0
+        logged = [
+            (int(seconds) * 10**9 + int(parts) * 1000, text)
+            for seconds, parts, text in _LINE.findall(lun.path.initiator.run(["dmesg"]).stdout)
         ]
-        stall = msgspec.structs.replace(stall, messages=tuple(messages[:MOST_MESSAGES]))
+        began_ns = next((at_ns for at_ns, text in logged if text == self._clock.mark), self._began_ns)
+        messages = [
+            KernelMessage(at_ns=at_ns + stall.began_ns - began_ns, text=text)
+            for at_ns, text in logged
+            if at_ns + stall.began_ns >= began_ns and text != self._clock.mark
+        ]
+        timers = kinds.transport(record.column.transport or "").timers
+        spoken = [m for m in messages if any(re.search(timer.said, m.text) for timer in timers)]
+        kept = sorted({*messages[:MOST_MESSAGES], *spoken[-MOST_MESSAGES:]}, key=lambda m: m.at_ns)
+        stall = msgspec.structs.replace(stall, messages=tuple(kept))
         return msgspec.structs.replace(record, stall=stall)
+
+
+class Clock(NamedTuple):
+    """An initiator's monotonic clock is so far ahead of this process's. Its kernel's log, which keeps another
+    one, has a line ``mark`` of when the fault began."""
+
+    ahead_ns: int = 0
+    mark: str | None = None
+
+
+def marked(host: Host, fault: str) -> Clock:
+    """Write the line, and ask for the clock."""
+    mark = f"harness: {fault} begins ({time.time_ns()})"
+    host.run(["sh", "-c", 'echo "$1" > /dev/kmsg', "sh", mark])
+    before_ns = time.monotonic_ns()
+    there_ns = msgspec.json.decode(host.call(__package__, "clock", "monotonic_ns"), type=int)
+    return Clock(there_ns - (before_ns + time.monotonic_ns()) // 2, mark)
 
 
 @contextlib.contextmanager
 def watchdog(host: Host, resource: Resource, after_s: float, folder: Path) -> Iterator[None]:
     """Have the host undo a fault by itself, if nobody else has done so until then."""
-    script = "; ".join([f"sleep {after_s:g}", *(shlex.join(step.argv) for step in resource.undo())])
+    steps = [f"printf %s {shlex.quote(step.input)} | {shlex.join(step.argv)}" for step in resource.undo()]
+    script = "; ".join([f"sleep {after_s:g}", *steps])
     log = folder / f"watchdog-{host.name}.log"
     with host.daemon(["sh", "-c", script], log=log, ready=lambda: True, deadline_s=5):
         yield
@@ -159,8 +162,9 @@ def watchdog(host: Host, resource: Resource, after_s: float, folder: Path) -> It
 def of(plan: Plan, cell: Cell) -> AroundFault | None:
     if SECTION.name not in plan.sections:
         return None
-    faults = SECTION.of(plan)
-    return AroundFault(faults, faults.of_jobs[cell.workload])
+    of_plan = SECTION.of(plan)
+    is_here = plan.capabilities.shares_kernel
+    return AroundFault(of_plan, of_plan.of_jobs[cell.workload], is_here=is_here)
 
 
 OFFERED = (of,)

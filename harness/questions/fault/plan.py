@@ -12,13 +12,15 @@ from harness.model.units import check_name, parse_duration_s, unknown_name
 from harness.parse import open_loop
 from harness.planning import plan
 from harness.planning.request import RunRequest, goal, require_not_given
-from harness.questions.fault.section import KINDS, SECTION, Fault, Faults
+from harness.questions.fault.section import KINDS, LASTING, MOMENTARY, SECTION, Fault, Faults
 from harness.results import rules
 
 IN_FLIGHT = 64
 """So many requests may be out: less than a disk's queue takes, where the generator itself would wait."""
 
 WORKLOAD = "rand-write-4k"
+
+HELP = f"What breaks, and for how long (:5s): {', '.join(LASTING)}; or in a moment: {', '.join(MOMENTARY)}."
 
 WITHOUT = {
     "depths": "--depth",
@@ -35,9 +37,7 @@ WITHOUT = {
 class FaultRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What ``harness fault`` is asked for."""
 
-    fault: Annotated[
-        tuple[str, ...], goal(metavar="FAULT", help=f"What breaks, and for how long: {', '.join(KINDS)}:5s.")
-    ] = ()
+    fault: Annotated[tuple[str, ...], goal(metavar="FAULT", help=HELP)] = ()
     rate: Annotated[int, goal(metavar="IOPS", help="Load: writes of 4K per second.")] = 100
 
 
@@ -71,15 +71,14 @@ def make_plan(request: FaultRequest) -> Plan:
 
 
 def _fault(text: str) -> Fault:
-    kind, _, lasts = text.rpartition(":")
+    kind, _, lasts = text.partition(":")
     if kind not in KINDS:
-        raise unknown_name("fault", kind or text, KINDS)
-    lasts_s = parse_duration_s(lasts, what="--fault")
-    return Fault(kind, lasts_s)
+        raise unknown_name("fault", kind, KINDS)
+    return Fault(kind, parse_duration_s(lasts, what="--fault") if lasts else 0.0)
 
 
 def _name(job: Job, rate: int, fault: Fault) -> str:
-    return check_name("workload", f"{job.name}-{rate}iops-{fault.kind}-{fault.lasts_s:g}s")
+    return check_name("workload", f"{job.name}-{rate}iops-{fault.name.replace(':', '-')}")
 
 
 def _at(job: Job, rate: int, name: str, fault: Fault) -> Job:

@@ -12,10 +12,17 @@ from harness.model import Record, kinds
 from harness.model.kinds import Timer
 from harness.model.stalls import Stall
 from harness.model.units import format_duration
+from harness.questions.fault.theory import expected
 
 NEAR_NS = 10**9
 """A timer that ran out so shortly before the end of a stall, or its first error, decided it: kernels count
 long timers in steps of up to 0.6 s (kernel/time/timer.c)."""
+
+
+AT_ONCE_NS = 10**8
+
+EARLY = 0.95
+"""A message that comes before so much of a timer's time is not of the timer: the connection was lost."""
 
 
 class TimerMessage(NamedTuple):
@@ -33,6 +40,7 @@ def table(records: Sequence[Record]) -> str:
             record.column.label,
             stall.fault,
             _seconds(stall.stall_ns) if stall.is_over else "does not end",
+            expected(record, stall) or "-",
             _seconds(stall.longest_ns),
             stall.late,
             stall.unsent,
@@ -42,8 +50,8 @@ def table(records: Sequence[Record]) -> str:
         for record in records
         if (stall := record.stall) is not None
     ]
-    heading = ["column", "fault", "stall s", "longest s", "late", "not sent", "errors", "lost writes"]
-    return tabulate(rows, heading, disable_numparse=True)
+    heading = ["column", "fault", "stall s", "by settings", "longest s", "late", "not sent", "errors"]
+    return tabulate(rows, [*heading, "lost writes"], disable_numparse=True)
 
 
 def sentences(records: Sequence[Record]) -> Iterator[str]:
@@ -74,9 +82,10 @@ def _decided(record: Record, stall: Stall) -> str:
     for each in timers(record, stall):
         due_ns = each.at_ns + (each.lasts_ns if each.timer.begins else 0)
         decides = any(0 <= end - due_ns <= NEAR_NS for end in ends)
-        after = _time(max(0, each.at_ns - stall.began_ns))
-        by = each.set_to or "a timer of its kernel"
-        said += f" {after} after the fault began, {by} {each.timer.did}{': it decided' if decides else ''}."
+        after_ns = each.at_ns - stall.began_ns
+        after = f"{_time(after_ns)} after the fault began" if after_ns > AT_ONCE_NS else "At once"
+        what = f"{each.set_to or 'its kernel'} {each.timer.did}"
+        said += f" {after}, {what}{': it decided' if decides else ''}."
     return said
 
 
@@ -91,8 +100,10 @@ def timers(record: Record, stall: Stall) -> list[TimerMessage]:
                 (name, record.session.get(kind.parameters[name].sysfs, "")) for name in timer.parameters
             ]
             set_to = " + ".join(f"{name} ({value} s)" for name, value in values)
-            lasts_s = sum(float(value) for _, value in values if value.isdecimal())
-            found.append(TimerMessage(timer, times[-1], set_to, round(lasts_s * 1e9)))
+            lasts_ns = round(sum(float(value) for _, value in values if value.isdecimal()) * 1e9)
+            if not timer.begins and times[-1] - stall.began_ns < EARLY * lasts_ns:
+                set_to = ""
+            found.append(TimerMessage(timer, times[-1], set_to, lasts_ns))
     return sorted(found, key=lambda each: each.at_ns)
 
 

@@ -35,7 +35,9 @@ class LoadOutput(msgspec.Struct, frozen=True):
 def judged(around: LoadReport, *, fault: str, began_ns: int, ended_ns: int) -> Stall:
     """The stall that a fault from ``began_ns`` to ``ended_ns`` after the start was, without messages."""
     rows = around.rows
-    late = [n for n, (_, latency, error) in enumerate(rows) if error or not 0 <= latency <= around.late_ns]
+    before = [latency for due, latency, error in rows if not error and 0 <= latency < began_ns - due]
+    late_ns = max([around.late_ns, *before])
+    late = [n for n, (_, latency, error) in enumerate(rows) if error or not 0 <= latency <= late_ns]
     failed = [(due + latency, error) for due, latency, error in rows if error and error != errno.EAGAIN]
     names = Counter(errno.errorcode.get(error, str(error)) for _, error in failed)
     over_ns = _end(rows, late)
@@ -43,7 +45,7 @@ def judged(around: LoadReport, *, fault: str, began_ns: int, ended_ns: int) -> S
         fault=fault,
         began_ns=began_ns,
         ended_ns=ended_ns,
-        late_ns=around.late_ns,
+        late_ns=late_ns,
         requests=len(rows),
         late=len(late),
         unsent=sum(error == errno.EAGAIN for *_, error in rows),

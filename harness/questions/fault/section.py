@@ -13,22 +13,35 @@ from harness.model.texts import Name
 from harness.model.units import unknown_name
 from harness.results.sections import Section
 
-KINDS = ("link-down", "initiator-link-down", "loss-100")
-"""What breaks: the target's interface, or the initiator's; or no packet arrives either way, with both up."""
+LASTING = (
+    *("link-down", "initiator-link-down"),
+    *("loss-1", "loss-10", "loss-100", "loss-100-to-target", "loss-100-to-initiator"),
+    *("delay-10x", "delay-100x", "target-down"),
+)
+"""Faults that last for a time: an interface is down; packets are lost, in per cent, both ways or one; a round
+trip is longer; the target's server has no connections and takes none."""
+
+OF_OWN_LINKS = ("loss-1", "loss-10", "delay-10x", "delay-100x")
+"""Of these, what a run does to links that are its own."""
+
+MOMENTARY = ("connection-reset", "sa-deleted", "rekey-ike", "rekey-child")
+"""Faults of a moment: the target resets TCP's connections, or loses the associations of IPsec; new keys."""
+
+KINDS = (*LASTING, *MOMENTARY)
 
 SHORTEST_S, LONGEST_S = 0.1, 600.0
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One of ``KINDS``, and how long it lasts."""
+    """One of ``KINDS``, and how long it lasts: 0 for one of a moment."""
 
     kind: Name
-    lasts_s: Amount
+    lasts_s: Amount = 0.0
 
     @property
     def name(self) -> str:
         """As it is typed."""
-        return f"{self.kind}:{self.lasts_s:g}s"
+        return f"{self.kind}:{self.lasts_s:g}s" if self.lasts_s else self.kind
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,7 +50,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     of_jobs: dict[Name, Fault]
     before_s: Amount = 3.0
-    after_s: Amount = 30.0
+    after_s: Amount = 60.0
 
 
 class FaultSection(Section[Faults]):
@@ -52,17 +65,33 @@ class FaultSection(Section[Faults]):
         for fault in faults.values():
             if fault.kind not in KINDS:
                 raise unknown_name("fault", fault.kind, KINDS)
-            if not SHORTEST_S <= fault.lasts_s <= LONGEST_S:
-                raise UsageError(f"expected a fault of {SHORTEST_S:g} to {LONGEST_S:g} s, found {fault.name}")
+            if fault.kind in MOMENTARY:
+                if fault.lasts_s:
+                    raise UsageError(f"expected {fault.kind} without a time, found {fault.name}")
+            elif not SHORTEST_S <= fault.lasts_s <= LONGEST_S:
+                raise UsageError(
+                    f"expected a fault of {SHORTEST_S:g} to {LONGEST_S:g} s, found {fault.name}",
+                    hint=f"try {fault.kind}:5s",
+                )
+        has_machines = plan.capabilities.has_machines
+        for fault in faults.values():
+            if has_machines and fault.kind in OF_OWN_LINKS:
+                raise UsageError(
+                    f"expected a lab for {fault.kind}, because it changes a link for all who use it, "
+                    f"found {plan.capabilities.typed}",
+                    hint="leave --target out",
+                )
+        if not plan.sees_target or any(column.initiators > 1 for column in plan.columns):
+            raise UsageError("expected a target of the run's own and one initiator, found others")
         for link in plan.links.values():
             if link.hops is not None or plan.has_radio(link) or link.ip != IPV4 or link.duplex is Duplex.HALF:
                 raise UsageError(
                     f"expected a cable, full duplex, without hops and with IPv4, found {link.name}",
                     hint="try --link wired",
                 )
-        if not (plan.capabilities.boots_kernels and plan.capabilities.shares_kernel):
+        if not (has_machines or plan.capabilities.boots_one_kernel):
             raise UsageError(
-                f"expected a lab with one kernel, found {plan.capabilities.typed}",
+                f"expected machines, or a lab with one kernel, found {plan.capabilities.typed}",
                 hint="leave --testbed and --kernels out",
             )
 

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import errno
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
 
 from harness.hosts.journal import Journal
 from harness.model import Cell, Plan, Record
-from harness.model.errors import UsageError
+from harness.model.errors import CommandFailed, RequirementError, UsageError
 from harness.model.ranges import out_of_range
 from harness.model.stalls import KernelMessage, Stall
+from harness.network.faults import LinkDown, WorseLink
 from harness.parse.profiles import load_link
+from harness.protection import proof
 from harness.questions.fault import printed
-from harness.questions.fault.around import OF_KINDS, AroundFault
+from harness.questions.fault.around import AroundFault, places
 from harness.questions.fault.plan import FaultRequest, make_plan
 from harness.questions.fault.requests import LoadReport, judged
-from harness.questions.fault.section import KINDS, SECTION, Fault, Faults
+from harness.questions.fault.section import KINDS, MOMENTARY, SECTION, Fault, Faults
+from harness.questions.fault.theory import NEVER, NONE, StallBounds, expected
 from harness.results import rules, sections
 from harness.runs import around
 from harness.runs.columns import ColumnPath
@@ -28,6 +33,7 @@ from harness.runs.measure import ConnectedLun
 from harness.storage.transport import Disk
 from tests.unit.command import harness
 from tests.unit.fakes import World
+from tests.unit.fakes.answers import DONE
 from tests.unit.fakes.paths import link_path
 from tests.unit.questions import carried_out as grids
 
@@ -65,13 +71,15 @@ def test_each_fault_is_a_job_and_timers_are_what_nobody_has_changed() -> None:
         ({"fault": ()}, "expected a fault, found none"),
         ({"fault": ("earthquake:5s",)}, "earthquake"),
         ({"fault": ("link-down:20m",)}, "0.1 to 600 s, found link-down:1200s"),
-        ({"fault": ("link-down",)}, "link-down"),
+        ({"fault": ("link-down",)}, "0.1 to 600 s, found link-down"),
+        ({"fault": ("rekey-ike:5s",)}, "expected rekey-ike without a time"),
         ({"rate": 0}, "1 to 10000"),
         ({"links": ("wifi",)}, "full duplex"),
         ({"links": ("switched",)}, "without hops"),
         ({"ip": ("6",)}, "IPv4"),
         ({"depths": (1, 2)}, "--depth is for harness run"),
-        ({"testbed": "host"}, "expected a lab with one kernel"),
+        ({"testbed": "host"}, "expected machines, or a lab with one kernel"),
+        ({"target": "ssh://root@nas", "links": ("wired=eth0",), "fault": ("loss-1:5s",)}, "a lab for loss-1"),
     ],
 )
 def test_what_cannot_be_is_refused(asked: dict[str, Any], said: str) -> None:
@@ -122,7 +130,7 @@ def record(stall: Stall, transport: str = "iscsi", **session: str) -> Record:
     plan = planned(transports=(transport,))
     (cell,) = cells(plan)
     made = grids.measure(plan, cell, 0, 4096)
-    return msgspec.structs.replace(made, stall=stall, session=session)
+    return msgspec.structs.replace(made, stall=stall, session=session, emulated=True)
 
 
 def said_of(stall: Stall, transport: str = "iscsi", **session: str) -> str:
@@ -168,31 +176,104 @@ def test_the_command_says_what_it_would_do(tmp_path: Path) -> None:
     assert done.returncode == 0 and "link-down-5s" in done.stdout, done
 
 
+def lun_of(world: World, **changes: Any) -> ConnectedLun:
+    """On a link whose layer can lose its keys, and whose target can have an outage."""
+    path = link_path(world, **{"profile": load_link("wired")} | changes)
+    layer = mock.Mock(breaks={kind: (path.target, LinkDown("keys")) for kind in KINDS if "-" in kind})
+    watched = (proof.CapturedLayer(path=path, capture=mock.Mock(), layer=layer),)
+    return ConnectedLun(
+        up=ColumnPath(link=path, path=path, watched=watched),
+        disk=Disk(host=path.initiator, sysfs="/sys/block/sda", expected=()),
+        session={},
+        outage=LinkDown("server"),
+    )
+
+
 def test_after_a_loss_a_link_loses_what_its_profile_says() -> None:
     profile = msgspec.structs.replace(load_link("wired"), loss_percent=1.0)
-    for _, loss in OF_KINDS["loss-100"](link_path(World(), profile=profile)):
+    lun = lun_of(World(), profile=profile)
+    for _, loss in places("loss-100", lun):
+        assert isinstance(loss, WorseLink) and "loss random 100%" in loss.meanwhile
         (step,) = loss.undo()
         assert step.argv[-3:] == ("loss", "random", "1%"), step
+    (_, one_way), (_, other_way) = places("loss-10", lun)
+    assert isinstance(one_way, WorseLink) and "loss random 10.9%" in one_way.meanwhile
+    assert isinstance(other_way, WorseLink) and one_way.iface != other_way.iface
+
+
+def test_a_fault_of_one_direction_is_at_its_sender() -> None:
+    lun = lun_of(World())
+    for kind, end in (("loss-100-to-target", "initiator"), ("loss-100-to-initiator", "target")):
+        ((host, _),) = places(kind, lun)
+        assert host is getattr(lun.link, end)
+    both = [resource for _, resource in places("delay-100x", lun)]
+    delay_us = load_link("wired").delay_us
+    assert all(
+        isinstance(each, WorseLink) and f"delay {100 * delay_us:g}us" in each.meanwhile for each in both
+    )
+
+
+def test_a_fault_of_a_protection_needs_one() -> None:
+    lun = lun_of(World())
+    bare = proof.CapturedLayer(path=lun.link, capture=mock.Mock())
+    lun = replace(lun, up=replace(lun.up, watched=(bare,)))
+    with pytest.raises(RequirementError, match="rekey-ike breaks, as IPsec, found no protection"):
+        places("rekey-ike", lun)
+
+
+def test_a_reset_that_finds_no_connection_is_no_fault() -> None:
+    world = World(answers=[(("ss",), DONE)])
+    ((host, reset),) = places("connection-reset", lun_of(world))
+    with pytest.raises(CommandFailed, match="found none"):
+        reset.acquire(host)
+
+
+@pytest.mark.parametrize(
+    ("transport", "fault", "session", "found"),
+    [
+        ("iscsi", Fault("link-down", 5.0), {}, StallBounds(5.0, 5.5)),
+        ("iscsi", Fault("loss-100", 2.0), {}, StallBounds(3.0, 3.6)),
+        ("nbd", Fault("loss-100", 30.0), {"timeout": "0"}, StallBounds(51.0, 59.5)),
+        # Before TCP sends again, NBD fails the requests; and so for iSCSI and NVMe/TCP.
+        ("nbd", Fault("loss-100", 30.0), {"timeout": "10"}, None),
+        ("iscsi", Fault("loss-100", 15.0), {"recv_tmo": "5", "ping_tmo": "5"}, None),
+        ("nvme-tcp", Fault("loss-100", 5.0), {"kato": "5"}, None),
+        ("iscsi", Fault("target-down", 5.0), {}, StallBounds(5.9, 6.2)),
+        ("nvme-tcp", Fault("target-down", 15.0), {"reconnect_delay": "10"}, StallBounds(19.6, 21.8)),
+        ("nvme-tcp", Fault("connection-reset"), {"reconnect_delay": "20"}, StallBounds(19.6, 21.2)),
+        ("nbd", Fault("connection-reset"), {}, NEVER),
+        ("iscsi", Fault("rekey-child"), {}, NONE),
+        ("iscsi", Fault("loss-10", 5.0), {}, None),
+    ],
+)
+def test_settings_say_how_long_a_stall_is(
+    transport: str, fault: Fault, session: dict[str, str], found: StallBounds | None
+) -> None:
+    stall = msgspec.structs.replace(stalled((5, 0.001, 0)), fault=fault.name)
+    stall = msgspec.structs.replace(stall, ended_ns=stall.began_ns + round(fault.lasts_s * S))
+    say = expected(record(stall, transport, **session), stall)
+    assert (say and tuple(round(each, 1) for each in say)) == found
+    if say is not None:
+        ends = [None] if say is NEVER else [say.least_s, say.most_s]
+        assert all(say.holds(end) for end in ends)
+        assert not say.holds(60.0) and not say.holds(-1.0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_breaks_is_whole_again(kind: str, tmp_path: Path) -> None:
-    world, fault = World(), Fault(kind, 0.1)
-    path = link_path(world, profile=load_link("wired"))
-    lun = ConnectedLun(
-        up=ColumnPath(link=path, path=path, watched=()),
-        disk=Disk(host=path.initiator, sysfs="/sys/block/sda", expected=()),
-        session={},
-    )
+    world = World(answers=[(("ss",), (0, "ESTAB", ""))])
+    fault = Fault(kind, 0.0 if kind in MOMENTARY else 0.1)
+    lun = lun_of(world)
     journal = Journal(tmp_path / "journal.jsonl")
-    broken = AroundFault(Faults(of_jobs={}, before_s=0.01), fault)
+    broken = AroundFault(Faults(of_jobs={}, before_s=0.01), fault, is_here=True)
     with broken.while_it_runs(lun, journal, tmp_path):
         until = time.monotonic() + 60
         while not broken._ended_ns:
             assert time.monotonic() < until, broken
             time.sleep(0.01)
-    acts = [" ".join(command.argv) for command in world.commands if command.argv[0] in ("ip", "tc")]
-    ends = 2 if kind == "loss-100" else 1
-    assert len(acts) == 2 * ends and len({*acts}) > 1, acts
+    acts = [command.argv for command in world.commands if command.argv[0] in ("ip", "tc", "ss")]
+    # Each but a reset is undone, at each end at which it was done.
+    assert len(acts) == (1 if kind == "connection-reset" else 2 * len(places(kind, lun))), acts
+    assert len({*acts}) == len(acts), acts
     assert not journal.open_entries() and not journal.leaks
-    assert broken._ended_ns - broken._began_ns >= 0.1 * S
+    assert broken._ended_ns - broken._began_ns >= fault.lasts_s * S

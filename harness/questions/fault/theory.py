@@ -1,0 +1,150 @@
+"""How long I/O should stand still, from settings alone: the program's own check of what it measured.
+
+Only faults whose end no chance decides: random loss has none. ``docs/questions.md`` has the formulas.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from harness.model import Record, kinds
+from harness.model.kinds import TransportKind
+from harness.model.protections import PROTECTIONS
+from harness.model.stalls import Stall
+
+RTO_MIN_S = 0.2
+"""TCP_RTO_MIN of include/net/tcp.h. The round trip is added (tcp_set_rto())."""
+
+PROBE_S = 0.5
+"""TCP_RESOURCE_PROBE_INTERVAL: how soon TCP tries again if its own host took nothing from it."""
+
+HZ = 100
+"""The clock of the lab's kernels, the slowest that kernels have: all steps are the largest."""
+
+RECONNECT_S = 0.1
+"""The most that a new session takes, once its server answers."""
+
+ACQUIRE_S = 30.0
+"""net.core.xfrm_acq_expires, as kernels have it: charon does not change it here."""
+
+ROUNDING = 1.02
+
+
+class StallBounds(NamedTuple):
+    """The least and the most, in s; both infinite if I/O never comes back, 0 if no request is late."""
+
+    least_s: float
+    most_s: float
+
+    def holds(self, stall_s: float | None) -> bool:
+        """Whether a stall is within; None is one that does not end."""
+        return self.least_s <= (math.inf if stall_s is None else stall_s) <= self.most_s
+
+    def __str__(self) -> str:
+        if math.isinf(self.least_s):
+            return "does not end"
+        if self.most_s == 0:
+            return "0"
+        return f"{self.least_s:.1f} to {self.most_s:.1f}"
+
+
+NEVER, NONE = StallBounds(math.inf, math.inf), StallBounds(0, 0)
+
+
+def expected(record: Record, stall: Stall) -> StallBounds | None:
+    """None for what has no formula, or if another timer runs out before the fault ends."""
+    kind = stall.fault.partition(":")[0]
+    lasts_s = round((stall.ended_ns - stall.began_ns) / 1e9, 1)
+    transport = record.column.transport or ""
+    if kind in OF_SERVERS:
+        return _server(transport, record.session, lasts_s)
+    formula = OF_LINKS.get(kind)
+    if formula is _link_down and (not record.emulated or PROTECTIONS.keys() & {*record.column.protection}):
+        formula = _link_down_below
+    found = formula(lasts_s) if formula else None
+    if found is None or found.most_s > _gives_up_s(transport, record.session):
+        return None
+    return found
+
+
+def _link_down(lasts_s: float) -> StallBounds:
+    """TCP is told at once that nothing leaves, and tries again."""
+    return StallBounds(lasts_s, lasts_s + PROBE_S)
+
+
+def _link_down_below(lasts_s: float) -> StallBounds:
+    """TCP may not be told: by a filter (``faults.OF_PORTALS``), or a protection's interface, which is up."""
+    return StallBounds(lasts_s, _nothing_arrives(lasts_s).most_s)
+
+
+def _late(timer_s: float) -> float:
+    """When a timer runs out at the latest: the wheel has levels of 64 slots, each an eighth as fine, and a
+    level begins with 63 of the slots below (kernel/time/timer.c)."""
+    ticks, step = math.ceil(timer_s * HZ) + 1, 1
+    while ticks >= 63 * step:
+        step *= 8
+    return (ticks + step) / HZ
+
+
+def _nothing_arrives(lasts_s: float) -> StallBounds:
+    """TCP sends again after one timeout, then after two, four: the first time that is after the fault."""
+    least_s = most_s = 0.0
+    wait_s, longer_s = RTO_MIN_S, RTO_MIN_S + 2 / HZ
+    while least_s < lasts_s:
+        if lasts_s <= most_s:
+            # Whether the last was before the end of the fault or after it depends on the clock.
+            return StallBounds(lasts_s, (most_s + _late(longer_s)) * ROUNDING)
+        least_s, most_s = least_s + wait_s, most_s + _late(longer_s)
+        wait_s, longer_s = 2 * wait_s, 2 * longer_s
+    return StallBounds(least_s, most_s * ROUNDING)
+
+
+def _lost_keys(_lasts_s: float) -> StallBounds:
+    """The kernel waits for new keys, and then charon makes some."""
+    return _nothing_arrives(ACQUIRE_S)
+
+
+def _no_request_is_late(_lasts_s: float) -> StallBounds:
+    return NONE
+
+
+OF_LINKS: Mapping[str, Callable[[float], StallBounds]] = {
+    "link-down": _link_down,
+    "initiator-link-down": _link_down,
+    "loss-100": _nothing_arrives,
+    "loss-100-to-target": _nothing_arrives,
+    "loss-100-to-initiator": _nothing_arrives,
+    "sa-deleted": _lost_keys,
+    "rekey-ike": _no_request_is_late,
+    "rekey-child": _no_request_is_late,
+}
+
+OF_SERVERS = ("target-down", "connection-reset")
+
+
+def _server(transport: str, session: Mapping[str, str], lasts_s: float) -> StallBounds | None:
+    """A connection that the target has ended is made anew after a wait, and again after the same wait."""
+    kind = kinds.transport(transport)
+    waits = [name for timer in kind.timers if timer.begins for name in timer.parameters]
+    retry_s = most_s = kind.retry_s
+    if waits:
+        retry_s = _seconds(kind, session, waits)
+        most_s = _late(retry_s)
+    elif not retry_s:
+        return NEVER
+    if not retry_s:
+        return None
+    tries = max(1, math.ceil(lasts_s / retry_s))
+    return StallBounds(tries * retry_s / ROUNDING, tries * most_s * ROUNDING + RECONNECT_S)
+
+
+def _gives_up_s(transport: str, session: Mapping[str, str]) -> float:
+    """When a transport ends a connection by itself on which nothing arrives: its first timer."""
+    kind = kinds.transport(transport)
+    return _seconds(kind, session, kind.timers[0].parameters) or math.inf
+
+
+def _seconds(kind: TransportKind, session: Mapping[str, str], names: Iterable[str]) -> float:
+    return sum(float(session.get(kind.parameters[name].sysfs) or 0) for name in names)

@@ -1,0 +1,89 @@
+"""`harness fault` between stock machines: only the portal's packets are lost, and nothing is left, however it
+ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.machines import runs
+from tests.machines.runs import TOGETHER, UNDONE_S, as_before
+from tests.machines.site import Site
+
+FILTER = "ip xfrm policy list | grep -c 'priority 9000' || true"
+"""How many policies of a fault a machine has."""
+
+PLANNED_S = 60
+
+
+def asked(of: Site, *words: str) -> tuple[str, ...]:
+    how = ("--link", f"wired={of.wire}", "--size", "64M", "--no-probes")
+    return ("fault", *TOGETHER, *how, *words)
+
+
+def stalls(of: Site, *words: str) -> Iterator[tuple[str, float, dict[str, object]]]:
+    """Fault, stall in s and all else of each cell; each is ok, and came back without a lost write."""
+    with as_before(of):
+        found = runs.good(of, of.harness(*asked(of, *words)))
+    for name, cell in found.items():
+        stall = cell["stall"]
+        assert stall["lost"] == 0 and stall["not_read_back"] is None and stall["written"] > 100, name
+        assert stall["late"] == 0 or stall["over_ns"], f"{name}: {stall}"
+        yield stall["fault"], (stall["stall_ns"] or 0) / 1e9, stall
+
+
+@pytest.mark.on_ci("trixie")
+def test_a_path_that_is_down_and_a_target_that_is(installed: Site) -> None:
+    faults = ("--fault", "link-down:5s", "--fault", "target-down:5s")
+    found = [*stalls(installed, "--ipsec", "both", *faults)]
+    assert len(found) == 4
+    for fault, stall_s, stall in found:
+        # It cannot end before the fault. How much later depends on how busy the machine is as well.
+        assert stall_s >= 4.9, (fault, stall)
+        assert not stall["errnos"], stall
+
+
+@pytest.mark.long
+def test_each_other_fault_that_machines_have(installed: Site) -> None:
+    lasting = ("initiator-link-down", "loss-100", "loss-100-to-target", "loss-100-to-initiator")
+    faults = [*(f"{kind}:5s" for kind in lasting), "link-down:30s", "rekey-ike", "rekey-child"]
+    words = [word for fault in faults for word in ("--fault", fault)]
+    found = {fault: stall_s for fault, stall_s, _ in stalls(installed, "--ipsec", "on", *words)}
+    assert found.keys() == {*faults}
+    assert all(stall_s >= 4.9 for fault, stall_s in found.items() if ":" in fault), found
+    assert found["link-down:30s"] >= 29.9, found
+
+
+def is_broken(of: Site) -> bool:
+    return of.machines["server"].sh(FILTER).strip() == "2"
+
+
+@pytest.mark.parametrize(
+    "how", ["kill", pytest.param("cut", marks=pytest.mark.long), pytest.param("stop", marks=pytest.mark.long)]
+)
+@pytest.mark.on_ci("trixie")
+def test_a_fault_ends_without_the_harness(installed: Site, how: str) -> None:
+    """It is killed, its connection is cut, or it hangs: the machine ends the fault, 10 s after its time."""
+    words = asked(installed, "--ipsec", "off", "--fault", f"link-down:{PLANNED_S}s")
+    patience = installed.patience
+    with as_before(installed), runs.started(installed, *words) as run:
+        runs.wait_for(lambda: is_broken(installed), "the fault", deadline_s=240 * patience)
+        end(installed, run, how)
+        within_s = PLANNED_S + 20 if how == "stop" else UNDONE_S
+        runs.wait_for(lambda: not is_broken(installed), "its end", deadline_s=within_s * patience)
+        if how == "stop":
+            run.send_signal(signal.SIGCONT)
+            run.send_signal(signal.SIGINT)
+        runs.ends(installed, run, 0, 1, 130, -signal.SIGKILL, within_s=240)
+
+
+def end(of: Site, run: subprocess.Popen[str], how: str) -> None:
+    if how == "cut":
+        # This very shell's as well.
+        of.machines["server"].run("pkill -KILL -f 'sshd(-session)?: root@notty'")
+    else:
+        os.kill(run.pid, signal.SIGKILL if how == "kill" else signal.SIGSTOP)

@@ -82,11 +82,12 @@ def test_each_fault_of_each_transport_and_protection_is_as_settings_say(tmp_path
     lasting = ("link-down:4s", "initiator-link-down:4s", "loss-100:2s", "loss-100-to-target:2s")
     more = ("loss-100-to-initiator:2s", "target-down:5s", "target-down:15s", "connection-reset")
     transports = [word for name in ("iscsi", "nvme-tcp", "nbd") for word in ("--transport", name)]
-    faults = (*lasting, *more, "sa-deleted", "rekey-ike", "rekey-child", "loss-1:2s", "loss-10:2s")
-    found = measured(tmp_path, *PROTECTED, *transports, faults=(*faults, "delay-10x:2s", "delay-100x:2s"))
-    assert len(found) == 9 * 12 + 3 * 3
+    of_keys = ("sa-deleted", "rekey-ike", "rekey-child", "ike-daemon-killed:5s", "ike-daemon-stopped:5s")
+    by_chance = ("loss-1:2s", "loss-10:2s", "delay-10x:2s", "delay-100x:2s")
+    found = measured(tmp_path, *PROTECTED, *transports, faults=(*lasting, *more, *of_keys, *by_chance))
+    assert len(found) == 9 * 12 + 3 * 5
     # NVMe over WireGuard may give up before TCP, which is not told that an interface is down, sends again.
-    assert as_settings_say(found.values()) == 9 * 8 + 3 * 2 + 1 - 2
+    assert as_settings_say(found.values()) == 9 * 8 + 3 * 4 + 1 - 2
 
 
 def decided(record: Record) -> str:

@@ -183,10 +183,9 @@ ViciMessage = dict[str, Any]
 """A message of VICI: a section, as in swanctl.conf(5), with strings, numbers, lists and further sections."""
 
 
-def _connection(
-    name: str, path: LinkPath, *, end: End, proposal: Proposal, mode: IpsecMode, credentials: Credentials
-) -> ViciMessage:
-    """One end's connection for a path, in the words of swanctl.conf(5)."""
+def _connection(tunnel: Tunnel, end: End) -> ViciMessage:
+    """One end's connection, in the words of swanctl.conf(5)."""
+    path, proposal = tunnel.path, tunnel.proposal
     peer = ENDS[1 - ENDS.index(end)]
     own = {"initiator": path.initiator_address, "target": path.target_address}
     # Where others share the addresses (an SSH connection!), only the portal's traffic is covered.
@@ -198,11 +197,11 @@ def _connection(
         }
     local: ViciMessage = {"id": identity(end, path.index), "auth": "psk"}
     remote: ViciMessage = {"id": identity(peer, path.index), "auth": "psk"}
-    if shown := credentials.certificates.get(end):
+    if shown := tunnel.credentials.certificates.get(end):
         local |= {"auth": "pubkey", "certs": [shown.certificate]}
         remote |= {"auth": "pubkey", "cacerts": [shown.authority]}
     child = {
-        "mode": mode.value,
+        "mode": tunnel.mode.value,
         "esp_proposals": _words(proposal.esp),
         "local_ts": [f"{addresses.alone(own[end])}{ports[end]}"],
         "remote_ts": [f"{addresses.alone(own[peer])}{ports[peer]}"],
@@ -221,7 +220,7 @@ def _connection(
         "mobike": "no",
         "local": local,
         "remote": remote,
-        "children": {name: child},
+        "children": {tunnel.name: child},
     }
 
 
@@ -229,54 +228,59 @@ def _words(proposals: str) -> list[str]:
     return [word.strip() for word in proposals.split(",")]
 
 
-def _secrets(
-    name: str, path: LinkPath, *, end: End, credentials: Credentials
-) -> Iterator[tuple[str, ViciMessage]]:
+def _secrets(tunnel: Tunnel, end: End) -> Iterator[tuple[str, ViciMessage]]:
     """What charon needs so that one end can authenticate: commands of VICI and their messages."""
-    if own := credentials.certificates.get(end):
+    if own := tunnel.credentials.certificates.get(end):
         yield "load-cert", {"type": "X509", "flag": "CA", "data": own.authority}
         yield "load-key", {"type": "any", "data": own.key}
     else:
-        owners = [identity(each, path.index) for each in ENDS]
-        yield "load-shared", {"id": name, "type": "IKE", "data": credentials.psk, "owners": owners}
-
-
-@contextlib.contextmanager
-def tunnel(
-    path: LinkPath,
-    ends: tuple[Charon, Charon],
-    *,
-    name: str,
-    proposal: Proposal,
-    mode: IpsecMode,
-    credentials: Credentials,
-) -> Iterator[None]:
-    """Negotiate one CHILD_SA between the ends of a link, and keep it while the context lasts.
-
-    The caller sets the fail-closed policy: it must be in force before this begins and after it ends.
-    """
-    initiator, _ = ends
-    try:
-        # The responder first: it must know the connection when the initiator calls.
-        for end, charon in reversed(list(zip(ENDS, ends, strict=True))):
-            for command, message in _secrets(name, path, end=end, credentials=credentials):
-                charon.ask(command, message)
-            connection = _connection(
-                name, path, end=end, proposal=proposal, mode=mode, credentials=credentials
-            )
-            charon.ask("load-conn", {name: connection})
-        initiator.ask(
-            "initiate", {"child": name, "timeout": 1000 * IKE_DEADLINE_S}, within_s=IKE_DEADLINE_S + 10
+        owners = [identity(each, tunnel.path.index) for each in ENDS]
+        yield (
+            "load-shared",
+            {"id": tunnel.name, "type": "IKE", "data": tunnel.credentials.psk, "owners": owners},
         )
-        yield
-    finally:
-        # SecurityAssociations removes what a charon that does not answer leaves.
-        with contextlib.suppress(HarnessError):
-            initiator.ask("terminate", {"ike": name, "timeout": 5000})
-        for charon in ends:
-            for command, message in (("unload-conn", {"name": name}), ("unload-shared", {"id": name})):
-                with contextlib.suppress(HarnessError):
-                    charon.ask(command, message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tunnel:
+    """A CHILD_SA between the ends of a path, by its ``name`` for charon: how they negotiate it."""
+
+    path: LinkPath
+    name: str
+    proposal: Proposal
+    mode: IpsecMode
+    credentials: Credentials
+
+    def load(self, end: End, charon: Charon) -> None:
+        """Have an end's charon know it."""
+        for command, message in _secrets(self, end):
+            charon.ask(command, message)
+        charon.ask("load-conn", {self.name: _connection(self, end)})
+
+    @contextlib.contextmanager
+    def up(self, ends: tuple[Charon, Charon]) -> Iterator[None]:
+        """Negotiate it, and keep it while the context lasts.
+
+        The caller sets the fail-closed policy: it must be in force before this begins and after it ends.
+        """
+        initiator, _ = ends
+        name = self.name
+        try:
+            # The responder first: it must know the connection when the initiator calls.
+            for end, charon in reversed(list(zip(ENDS, ends, strict=True))):
+                self.load(end, charon)
+            initiator.ask(
+                "initiate", {"child": name, "timeout": 1000 * IKE_DEADLINE_S}, within_s=IKE_DEADLINE_S + 10
+            )
+            yield
+        finally:
+            # SecurityAssociations removes what a charon that does not answer leaves.
+            with contextlib.suppress(HarnessError):
+                initiator.ask("terminate", {"ike": name, "timeout": 5000})
+            for charon in ends:
+                for command, message in (("unload-conn", {"name": name}), ("unload-shared", {"id": name})):
+                    with contextlib.suppress(HarnessError):
+                        charon.ask(command, message)
 
 
 def negotiated(

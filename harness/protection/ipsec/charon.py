@@ -14,13 +14,13 @@ import struct
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from vici.protocol import Message, Packet, Transport
 
-from harness.hosts import Host
+from harness.hosts import Daemon, Host
 from harness.model.errors import CommandFailed
 from harness.model.escape import printable
 
@@ -56,10 +56,12 @@ _NOISE = re.compile(r"(generating|parsed) |(sending|received) packet|retransmit 
 
 @dataclass(frozen=True, kw_only=True)
 class Charon:
-    """A running charon; one for each host, shared by its columns. ``socket`` leads to its VICI socket."""
+    """A running charon; one for each host, shared by its columns. ``socket`` leads to its VICI socket.
+    ``daemon`` is its process, None while it starts."""
 
     host: Host
     socket: Path
+    daemon: Daemon | None = None
 
     def ask(
         self, command: str, message: Mapping[str, Any] | None = None, *, within_s: float = ANSWER_DEADLINE_S
@@ -212,5 +214,5 @@ charon-systemd {{
             ready=charon.answers,
             deadline_s=START_DEADLINE_S,
             env={"STRONGSWAN_CONF": str(RUN / CONFIGURATION)},
-        ):
-            yield charon
+        ) as daemon:
+            yield replace(charon, daemon=daemon)

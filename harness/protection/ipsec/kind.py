@@ -74,30 +74,30 @@ class IpsecDriver:
                 stack.enter_context(run.journal.hold(host, made))
             # A host's charon serves all its columns; that of a network namespace ends with its column.
             stays = below.target.netns is None
+            lasting = run.shared if stays else stack
+
+            def of_target() -> charon.Charon:
+                return self.daemons.charon(below.target, ipsec.IKE_PORT, lasting, underlay.raw)
+
             charons = (
                 self.daemons.charon(run.near(below), charon.ANY_PORT, run.shared, run.folder),
-                self.daemons.charon(
-                    below.target, ipsec.IKE_PORT, run.shared if stays else stack, underlay.raw
-                ),
+                of_target(),
             )
-            name = f"harness-{run.plan.tag}-{below.index}"
-            stack.enter_context(
-                ipsec.tunnel(
-                    below,
-                    charons,
-                    name=name,
-                    proposal=self.proposal,
-                    mode=mode,
-                    credentials=self.daemons.credentials,
-                )
+            tunnel = ipsec.Tunnel(
+                path=below,
+                name=f"harness-{run.plan.tag}-{below.index}",
+                proposal=self.proposal,
+                mode=mode,
+                credentials=self.daemons.credentials,
             )
+            stack.enter_context(tunnel.up(charons))
             yield EspLayer(
                 below=below,
                 algorithms=self.proposal.kernel_algorithms,
                 mode=mode,
                 listeners=listeners,
                 agreed=ipsec.negotiated(below.initiator, listeners.look(), self.proposal, mode),
-                breaks=faults.of_tunnel(below, charons[0], name),
+                breaks=faults.of_tunnel(tunnel, charons, of_target),
             )
 
 

@@ -67,7 +67,7 @@ class AroundFault(around.Around):
         self.plan, self.fault, self.is_here = plan, fault, is_here
         times = (plan.before_s - STARTING_S, fault.lasts_s + 2 * STARTING_S, plan.after_s)
         self.program = fio_startup.open_loop(*(f"{time_s:g}" for time_s in times))
-        self._clock = Clock()
+        self._clock = InitiatorClock()
         self._began_ns = self._ended_ns = 0
 
     @contextlib.contextmanager
@@ -89,6 +89,7 @@ class AroundFault(around.Around):
                         self._began_ns = time.monotonic_ns()
                         for host, resource in broken:
                             fault.enter_context(journal.hold(host, resource))
+                            fault.callback(getattr(resource, "restore", lambda: None))
                         over.wait(self._began_ns / 1e9 + self.fault.lasts_s - time.monotonic())
                     self._ended_ns = time.monotonic_ns()
             except BaseException as error:
@@ -132,7 +133,7 @@ class AroundFault(around.Around):
         return msgspec.structs.replace(record, stall=stall)
 
 
-class Clock(NamedTuple):
+class InitiatorClock(NamedTuple):
     """An initiator's monotonic clock is so far ahead of this process's. Its kernel's log, which keeps another
     one, has a line ``mark`` of when the fault began."""
 
@@ -140,13 +141,13 @@ class Clock(NamedTuple):
     mark: str | None = None
 
 
-def marked(host: Host, fault: str) -> Clock:
+def marked(host: Host, fault: str) -> InitiatorClock:
     """Write the line, and ask for the clock."""
     mark = f"harness: {fault} begins ({time.time_ns()})"
     host.run(["sh", "-c", 'echo "$1" > /dev/kmsg', "sh", mark])
     before_ns = time.monotonic_ns()
     there_ns = msgspec.json.decode(host.call(__package__, "clock", "monotonic_ns"), type=int)
-    return Clock(there_ns - (before_ns + time.monotonic_ns()) // 2, mark)
+    return InitiatorClock(there_ns - (before_ns + time.monotonic_ns()) // 2, mark)
 
 
 @contextlib.contextmanager

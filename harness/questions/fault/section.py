@@ -16,10 +16,10 @@ from harness.results.sections import Section
 LASTING = (
     *("link-down", "initiator-link-down"),
     *("loss-1", "loss-10", "loss-100", "loss-100-to-target", "loss-100-to-initiator"),
-    *("delay-10x", "delay-100x", "target-down"),
+    *("delay-10x", "delay-100x", "target-down", "ike-daemon-killed", "ike-daemon-stopped"),
 )
 """Faults that last for a time: an interface is down; packets are lost, in per cent, both ways or one; a round
-trip is longer; the target's server has no connections and takes none."""
+trip is longer; the target's server has no connections and takes none, or its IKE daemon does not answer."""
 
 OF_OWN_LINKS = ("loss-1", "loss-10", "delay-10x", "delay-100x")
 """Of these, what a run does to links that are its own."""

@@ -119,6 +119,9 @@ OF_LINKS: Mapping[str, Callable[[float], StallBounds]] = {
     "sa-deleted": _lost_keys,
     "rekey-ike": _no_request_is_late,
     "rekey-child": _no_request_is_late,
+    # The kernel has the keys.
+    "ike-daemon-killed": _no_request_is_late,
+    "ike-daemon-stopped": _no_request_is_late,
 }
 
 OF_SERVERS = ("target-down", "connection-reset")

@@ -154,14 +154,13 @@ class Lab:
         self.keep_steady(path)
         if framing.proposal != PROTECTION_OFF:
             self.stack.enter_context(
-                ipsec.tunnel(
-                    path,
-                    (self.charon, self._charon(path.target, f"far-{index}", ipsec.IKE_PORT)),
+                ipsec.Tunnel(
+                    path=path,
                     name=f"harness-{self.tag}-{index}",
                     proposal=load_proposal(framing.proposal),
                     mode=framing.mode,
                     credentials=self.credentials,
-                )
+                ).up((self.charon, self._charon(path.target, f"far-{index}", ipsec.IKE_PORT)))
             )
         return path
 

@@ -306,7 +306,8 @@ def raised_tunnel(
     link = path(world, is_shared=is_shared)
     ends = (Charon(host=link.initiator, socket=NOWHERE), Charon(host=link.target, socket=NOWHERE))
     world.make(f"netns {NAME}")
-    with ipsec.tunnel(link, ends, name=NAME, proposal=GCM, mode=mode, credentials=credentials):
+    tunnel = ipsec.Tunnel(path=link, name=NAME, proposal=GCM, mode=mode, credentials=credentials)
+    with tunnel.up(ends):
         connections = {host: m[NAME] for host, command, m in world.vici_messages if command == "load-conn"}
     return connections["initiator"], connections["target"]
 

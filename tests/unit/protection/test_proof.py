@@ -120,6 +120,7 @@ class Cell:
     """How many frames more the target made of its packets, and the initiator took for them."""
     is_shared: bool = False
     segments: tuple[tuple[Segments | None, Segments | None], ...] = ((None, None), (None, None))
+    reconnects: bool = False
     joined: int = 1
     """How many packets each sender's association counts as one: with segmentation offload."""
 
@@ -132,7 +133,8 @@ class Cell:
             seen.append(Seen(numbers={spi: set(due[lacking:])}))
             seen[-1].add(also)
         at = watched(self.asked(), link(is_shared=self.is_shared), **more)
-        return judge(at, *self.snapshots(), seen, read_bytes=read, write_bytes=written)
+        counts = self.snapshots()
+        return judge(at, *counts, seen, read_bytes=read, write_bytes=written, reconnects=self.reconnects)
 
     def asked(self) -> EspLayer:
         return self.guard or protection(self.algorithms, self.mode)
@@ -680,6 +682,8 @@ def test_a_connection_that_was_replaced_or_seen_but_once_cannot_be_counted() -> 
             "end, found none or others (ss)"
             for end in ends
         ]
+    # A cell with a fault is one in which they may be.
+    assert dataclasses.replace(shared(), segments=other, reconnects=True).judge()[1] == []
 
 
 def test_counters_that_go_backwards_are_a_replacement_and_no_negative_figure() -> None:
@@ -687,7 +691,7 @@ def test_counters_that_go_backwards_are_a_replacement_and_no_negative_figure() -
         Seen(numbers={spi: set(range(ONE_IN, OLD + packets + 1, ONE_IN))})
         for spi, packets in ((OUT_SPI, WRITE_PACKETS), (IN_SPI, READ_PACKETS))
     ]
-    moved = {"read_bytes": READ, "write_bytes": WRITTEN}
+    moved: dict[str, Any] = {"read_bytes": READ, "write_bytes": WRITTEN}
     ifaces = ["the interface hbeefi0 at the initiator", "the interface hbeeft0 at the target"]
     less: dict[str, Any]
     for less, what in (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 import struct
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -181,14 +181,14 @@ class Frames(Protocol):
 class Layer(abc.ABC):
     """A protection that is up. ``agreed`` goes into the record, and may be filled in later.
 
-    ``inner`` is the path that it makes, None if there are no further addresses. ``breaks`` are what can
+    ``inner`` is the path that it makes, None if there are no further addresses. ``breaks`` says what can
     break it, by the name of each, and on which host.
     """
 
     below: LinkPath
     inner: LinkPath | None = None
     agreed: dict[str, str] = field(default_factory=dict)
-    breaks: Mapping[str, tuple[Host, Resource]] = field(default_factory=dict)
+    breaks: Callable[[], Mapping[str, tuple[Host, Resource]]] = dict
 
     @property
     @abc.abstractmethod

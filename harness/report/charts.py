@@ -59,6 +59,7 @@ class ChartKind(Choice):
     CURVES = "curves"
     RESPONSE = "response"
     HEAT_MAP = "heat-map"
+    FAULTS = "faults"
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ from harness.report import charts, content, draw, paths, summary
 from harness.report.charts import Chart, ChartKind
 from harness.report.content import ColumnFacts, LoadedResults, Origin, Words, planned_s
 from harness.report.losses import WHISKERS, headline
-from harness.report.picture import NEEDS, OVER_AXES, drawn
+from harness.report.picture import NEEDS, OF_QUESTIONS, drawn
 from harness.results.machine import MACHINE
 from harness.results.sections import AdaptiveSection
 from harness.table import Metric
@@ -60,15 +60,18 @@ class _Drawn(msgspec.Struct, frozen=True):
 
 
 _DRAWN = (
-    _Drawn(ChartKind.CURVES, "curves", "Curves", "Curves", f"<p>{OVER_AXES[ChartKind.CURVES]}</p>"),
+    _Drawn(ChartKind.CURVES, "curves", "Curves", "Curves", f"<p>{OF_QUESTIONS[ChartKind.CURVES]}</p>"),
     _Drawn(
         ChartKind.RESPONSE,
         "response",
         "Response",
         "Response curves",
-        f"<p>{OVER_AXES[ChartKind.RESPONSE]}</p>",
+        f"<p>{OF_QUESTIONS[ChartKind.RESPONSE]}</p>",
     ),
-    _Drawn(ChartKind.HEAT_MAP, "heat", "Heat maps", "Heat maps", f"<p>{OVER_AXES[ChartKind.HEAT_MAP]}</p>"),
+    _Drawn(ChartKind.FAULTS, "faults", "Faults", "Faults", f"<p>{OF_QUESTIONS[ChartKind.FAULTS]}</p>"),
+    _Drawn(
+        ChartKind.HEAT_MAP, "heat", "Heat maps", "Heat maps", f"<p>{OF_QUESTIONS[ChartKind.HEAT_MAP]}</p>"
+    ),
     _Drawn(
         ChartKind.DIFFERENCES,
         "differences",
@@ -155,7 +158,7 @@ def render(results: LoadedResults, words: Words | None = None, *, going: str = "
     sections += [
         (part.anchor, part.place, _section(part, found, _listed(doubts(results.curves))))
         for part in _DRAWN
-        if part.kind in OVER_AXES and (found := drawn(part.kind, results))
+        if part.kind in OF_QUESTIONS and (found := drawn(part.kind, results))
     ]
     if rest.records:
         sections += _of_cells(rest)
@@ -185,7 +188,7 @@ def _of_cells(results: LoadedResults) -> list[tuple[str, str, str]]:
     sections = [("matrix", "Matrix", _matrix(tables, content.columns(results, table)))]
     for part in _DRAWN:
         of_runs = part.kind in (ChartKind.TRENDS, ChartKind.DIFFERENCES)
-        if part.kind in OVER_AXES or (of_runs and results.compared is not None):
+        if part.kind in OF_QUESTIONS or (of_runs and results.compared is not None):
             continue
         if (found := drawn(part.kind, results)) or not of_runs:
             more = _listed(charts.signs(table)) if part.kind is ChartKind.BARS else ""

@@ -19,6 +19,7 @@ from harness.report.content import LoadedResults, Theme, Words
 from harness.report.differences import differences
 from harness.report.losses import WHISKERS, losses
 from harness.report.waterfalls import waterfalls
+from harness.results import sections
 from harness.table import Metric
 from harness.table.curves import doubts
 from harness.version import __version__
@@ -55,8 +56,10 @@ def picture(
     if not found:
         raise UsageError(f"these results have nothing for a picture of {kind}", hint=NEEDS[kind])
     words = words or Words(title="")
-    if kind in OVER_AXES:
-        words = msgspec.structs.replace(words, notes=(*words.notes, OVER_AXES[kind], *doubts(results.curves)))
+    if kind in OF_QUESTIONS:
+        words = msgspec.structs.replace(
+            words, notes=(*words.notes, OF_QUESTIONS[kind], *doubts(results.curves))
+        )
     if kind is ChartKind.LOSS:
         words = msgspec.structs.replace(words, notes=(*words.notes, WHISKERS))
     if kind in (ChartKind.MATRIX, ChartKind.BARS):
@@ -93,6 +96,15 @@ def drawn(
             return surfaces.responses(results.curves, results.places)
         case ChartKind.HEAT_MAP:
             return surfaces.heat_maps(results.curves, results.limits)
+        case ChartKind.FAULTS:
+            return [
+                chart
+                for run_id, plan in results.plans.items()
+                if (section := sections.of_plan(plan)) is not None
+                for chart in section.charts(
+                    [record for record in results.records if record.run_id == run_id], results.folders
+                )
+            ]
     table = results.table(_METRICS.get(kind, metric))
     facts = content.columns(results, table)
     match kind:
@@ -112,10 +124,14 @@ def drawn(
             return curves.trends(table, facts, results.plans)
 
 
-OVER_AXES = dict(
+OF_QUESTIONS = dict(
     zip((ChartKind.CURVES, ChartKind.RESPONSE, ChartKind.HEAT_MAP), surfaces.LEGENDS, strict=True)
 )
-"""The pictures of curves over axes, with what is said of each."""
+OF_QUESTIONS[ChartKind.FAULTS] = (
+    "Writes at a rate around a fault, which is shaded: how many were answered a second, and the longest "
+    "latency since a request was due."
+)
+"""The pictures of what questions measured, with what is said of each."""
 
 _METRICS = {
     ChartKind.PERCENTILES: Metric.P99,
@@ -184,6 +200,7 @@ NEEDS = {
     ChartKind.CURVES: "it needs curves: a sweep, or fio outputs that differ only in depth, block or jobs",
     ChartKind.RESPONSE: "it needs curves over depth or jobs",
     ChartKind.HEAT_MAP: "it needs curves over two axes",
+    ChartKind.FAULTS: "it needs a run of harness fault and its raw outputs (raw/CELL/fio.json)",
 }
 """What a picture takes that a folder of results may lack."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -94,6 +95,10 @@ class Section(Generic[T]):
 
     def tables(self, _records: Sequence[Record]) -> list[str]:
         """Its cells as text, in place of the matrix."""
+        return []
+
+    def charts(self, _records: Sequence[Record], _folders: Mapping[str, Path]) -> list[Any]:
+        """Its cells as pictures (``report.charts.Chart``); ``folders`` are those of the runs, by run id."""
         return []
 
     def sentences(self, _plan: Plan, _records: Sequence[Record]) -> list[str]:

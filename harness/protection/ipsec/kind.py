@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.hosts import PRIVATE, Host, programs
+from harness.hosts.journal import Resource
 from harness.model import Plan, Proposal
 from harness.model.errors import CommandFailed
 from harness.network import links
 from harness.protection import ipsec
-from harness.protection.ipsec import charon, faults, offload, pre_existing
+from harness.protection.ipsec import charon, offload, pre_existing
 from harness.protection.ipsec.layer import EspFrames, EspLayer
 from harness.protection.kind import Attempt, Protection, ProtectionContext, ProtectionDriver, Underlay
 
@@ -91,13 +92,19 @@ class IpsecDriver:
                 credentials=self.daemons.credentials,
             )
             stack.enter_context(tunnel.up(charons))
+
+            def breaks() -> Mapping[str, tuple[Host, Resource]]:
+                from harness.protection.ipsec import faults  # here, because most runs break nothing
+
+                return faults.of_tunnel(tunnel, charons, of_target)
+
             yield EspLayer(
                 below=below,
                 algorithms=self.proposal.kernel_algorithms,
                 mode=mode,
                 listeners=listeners,
                 agreed=ipsec.negotiated(below.initiator, listeners.look(), self.proposal, mode),
-                breaks=faults.of_tunnel(tunnel, charons, of_target),
+                breaks=breaks,
             )
 
 

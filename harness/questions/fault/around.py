@@ -52,7 +52,7 @@ def places(kind: str, lun: ConnectedLun) -> faults.Places:
         return [(path.target, faults.Reset(path.initiator_address, path.port))]
     if kind == "target-down" and lun.outage is not None:
         return [(path.target, lun.outage)]
-    found = [layer.breaks[kind] for layer in lun.up.layers if kind in layer.breaks]
+    found = [breaks[kind] for layer in lun.up.layers if kind in (breaks := layer.breaks())]
     if not found:
         protections = " and ".join(layer.title for layer in lun.up.layers) or "no protection"
         raise RequirementError(f"expected a protection that {kind} breaks, as IPsec, found {protections}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -102,6 +104,11 @@ class FaultSection(Section[Faults]):
         from harness.questions.fault.printed import table
 
         return [table(records)]
+
+    def charts(self, records: Sequence[Record], folders: Mapping[str, Path]) -> list[Any]:
+        from harness.questions.fault.drawn import charts
+
+        return [*charts(records, folders)]
 
     def sentences(self, _plan: Plan, records: Sequence[Record]) -> list[str]:
         from harness.questions.fault.printed import sentences

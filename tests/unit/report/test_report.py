@@ -21,7 +21,7 @@ from harness.report.charts import bars, goodness, roofline
 from harness.report.content import LoadedResults, Origin
 from harness.report.curves import percentiles, short, trends
 from harness.report.page import METRICS
-from harness.report.picture import OVER_AXES, drawn
+from harness.report.picture import OF_QUESTIONS, drawn
 from harness.table import Metric
 from harness.table.options import Table, TableCell
 from tests import flat
@@ -337,7 +337,8 @@ def test_colours_stand_out_as_wcag_asks(colours: dict[str, str]) -> None:
         assert (high + 0.05) / (low + 0.05) >= least, (one, other)
 
 
-@pytest.mark.parametrize("kind", ChartKind)
+# Those of faults are drawn where faults are tested (tests/unit/questions/fault).
+@pytest.mark.parametrize("kind", [kind for kind in ChartKind if kind is not ChartKind.FAULTS])
 def test_every_picture_is_drawn_as_a_file(kind: ChartKind, whole: LoadedResults, tmp_path: Path) -> None:
     shown = whole
     if kind is ChartKind.TRENDS:
@@ -346,7 +347,7 @@ def test_every_picture_is_drawn_as_a_file(kind: ChartKind, whole: LoadedResults,
     if kind is ChartKind.DIFFERENCES:
         again = [msgspec.structs.replace(each, run_id="r2", fio_ns=1) for each in shown.records]
         shown = msgspec.structs.replace(shown, records=[*shown.records, *again])
-    if kind in OVER_AXES:
+    if kind in OF_QUESTIONS:
         shown = load([surface(tmp_path)])
     made = svg(kind, shown)
     assert ET.fromstring(made).get("role") == "img"  # noqa: S314 -- our own

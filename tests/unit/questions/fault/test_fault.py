@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
+from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
@@ -23,7 +24,7 @@ from harness.protection import proof
 from harness.questions.fault import printed
 from harness.questions.fault.around import AroundFault, places
 from harness.questions.fault.plan import FaultRequest, make_plan
-from harness.questions.fault.requests import LoadReport, judged
+from harness.questions.fault.requests import LoadOutput, LoadReport, judged
 from harness.questions.fault.section import KINDS, MOMENTARY, SECTION, Fault, Faults
 from harness.questions.fault.theory import NEVER, NONE, StallBounds, expected
 from harness.results import rules, sections
@@ -162,6 +163,30 @@ def test_the_timer_that_decided_is_the_one_that_the_kernel_names() -> None:
     assert "it decided" not in said_of(stall, "nvme-tcp", reconnect_delay="10")
 
 
+def test_a_load_is_drawn_over_time_with_its_fault(tmp_path: Path) -> None:
+    stall = stalled((3, 0.001, 0), (5, 0.2, 0), (2, 0.001, 0))
+    plain = record(stall)
+    name = "raw/cell/fio.json"
+    made = msgspec.structs.replace(plain, raw=(name,))
+    folders = {made.run_id: tmp_path}
+    assert SECTION.charts([made], folders) == [], "without the raw output there is no picture"
+    file = tmp_path / name
+    file.parent.mkdir(parents=True)
+    file.write_text("{")
+    assert SECTION.charts([made], folders) == []
+    load = LoadReport(
+        start_ns=0, late_ns=S // 10, rows=rows((3, 0.001, 0), (5, 0.2, errno.EIO), (2, 0.001, 0))
+    )
+    file.write_bytes(msgspec.json.encode(LoadOutput(around=load)))
+    (chart,) = SECTION.charts([made], folders)
+    assert chart.title == "wired, link-down:5s" and chart.lines == (
+        ("link-down:5s", "5.00 s", "0.20 s", "500", "0"),
+    )
+    assert ET.fromstring(f"<svg>{chart.body}</svg>") is not None  # noqa: S314 -- our own
+    # Of those that failed there is no latency: 3 s before the fault and 2 s after it, in parts of 0.1 s.
+    assert chart.body.count("<circle") == 50
+
+
 def test_lost_writes_are_the_first_sentence() -> None:
     stall = msgspec.structs.replace(stalled((5, 0.001, 0)), lost=2)
     first, _ = printed.sentences([record(stall)])
@@ -179,7 +204,7 @@ def test_the_command_says_what_it_would_do(tmp_path: Path) -> None:
 def lun_of(world: World, **changes: Any) -> ConnectedLun:
     """On a link whose layer can lose its keys, and whose target can have an outage."""
     path = link_path(world, **{"profile": load_link("wired")} | changes)
-    layer = mock.Mock(breaks={kind: (path.target, LinkDown("keys")) for kind in KINDS if "-" in kind})
+    layer = mock.Mock(breaks=lambda: {kind: (path.target, LinkDown("keys")) for kind in KINDS if "-" in kind})
     watched = (proof.CapturedLayer(path=path, capture=mock.Mock(), layer=layer),)
     return ConnectedLun(
         up=ColumnPath(link=path, path=path, watched=watched),

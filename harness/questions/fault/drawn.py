@@ -1,0 +1,97 @@
+"""A load around a fault over time, as a picture: how many requests were answered, and how long each took."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from harness.model import Record
+from harness.model.stalls import Stall
+from harness.questions.fault.requests import LoadOutput, LoadReport
+from harness.report import draw
+from harness.report.charts import LEFT, TOP, WIDTH, Chart, horizontal, vertical
+from harness.results.raw_files import raw_file
+
+INTERVALS = 160
+"""The most that the time is divided into."""
+
+LEAST_S = 0.1
+
+RATE_TOP = TOP + 14
+RATE_BOTTOM = RATE_TOP + 90
+LATENCY_TOP = RATE_BOTTOM + 30
+LATENCY_BOTTOM = LATENCY_TOP + 110
+
+
+def charts(records: Sequence[Record], folders: Mapping[str, Path]) -> Iterator[Chart]:
+    """One for each cell whose raw outputs are there."""
+    for record in records:
+        file = raw_file(record, folders, "fio.json")
+        if record.stall is None or file is None:
+            continue
+        try:
+            load = msgspec.json.decode(file.read_bytes(), type=LoadOutput).around
+        except (OSError, msgspec.DecodeError):
+            continue
+        if load.rows:
+            yield _chart(record, record.stall, load)
+
+
+def _chart(record: Record, stall: Stall, load: LoadReport) -> Chart:
+    ends = [due + max(0, latency) for due, latency, _ in load.rows]
+    span_s = max(ends) / 1e9
+    step_s = max(LEAST_S, span_s / INTERVALS)
+    answered = Counter(
+        int((due + latency) / 1e9 / step_s) for due, latency, error in load.rows if latency >= 0 and not error
+    )
+    rates = [answered[n] / step_s for n in range(int(span_s / step_s))]
+    longest_ms: dict[int, float] = {}
+    for due, latency, error in load.rows:
+        if latency >= 0 and not error:
+            at = int(due / 1e9 / step_s)
+            longest_ms[at] = max(longest_ms.get(at, 0.0), latency / 1e6)
+    x = draw.linear([span_s], LEFT, WIDTH - 12)
+    rate = draw.linear(rates, RATE_BOTTOM, RATE_TOP)
+    time = draw.logarithmic([*longest_ms.values()], LATENCY_BOTTOM, LATENCY_TOP)
+    began, ended = x.at(stall.began_ns / 1e9), x.at(stall.ended_ns / 1e9)
+    through = [(x.at((n + 0.5) * step_s), rate.at(each)) for n, each in enumerate(rates)]
+    dots = [
+        (x.at((n + 0.5) * step_s), time.at(each), f"due at {n * step_s:.1f} s: up to {each:.4g} ms")
+        for n, each in sorted(longest_ms.items())
+    ]
+    return Chart(
+        title=f"{record.column.label}, {stall.fault}",
+        description="requests answered a second, and the longest latency since they were due, over the time "
+        "of a load; the fault is shaded",
+        height=LATENCY_BOTTOM + 40,
+        body="".join(
+            [
+                *horizontal(rate, [(tick, draw.amount(tick)) for tick in rate.ticks(3)]),
+                *horizontal(time, [(tick, draw.amount(tick)) for tick in time.ticks(4)]),
+                *vertical([(x.at(tick), f"{tick:g}") for tick in x.ticks()], RATE_TOP, LATENCY_BOTTOM),
+                draw.group("f1", "", _shaded(began, max(ended, began + 2))),
+                draw.group("f0", "", draw.path(through, "li"), draw.marks(0, dots, 1.8)),
+                draw.text(LEFT, RATE_TOP - 5, "answered a second", "mu"),
+                draw.text(LEFT, LATENCY_TOP - 8, "longest latency [ms], logarithmic axis", "mu"),
+                draw.text((LEFT + WIDTH) / 2, LATENCY_BOTTOM + 30, "s since the load began", "m mu"),
+            ]
+        ),
+        headings=("fault", "stall", "longest latency", "late", "errors"),
+        lines=(
+            (
+                stall.fault,
+                f"{(stall.stall_ns or 0) / 1e9:.2f} s" if stall.is_over else "does not end",
+                f"{stall.longest_ns / 1e9:.2f} s",
+                str(stall.late),
+                str(sum(stall.errnos.values())),
+            ),
+        ),
+    )
+
+
+def _shaded(began: float, ended: float) -> str:
+    corners = [(began, RATE_TOP), (ended, RATE_TOP), (ended, LATENCY_BOTTOM), (began, LATENCY_BOTTOM)]
+    return draw.area(corners)

@@ -48,3 +48,8 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_over(self) -> bool:
         return not self.late or self.over_ns is not None
+
+    @property
+    def lasted_ns(self) -> int | None:
+        """0 if no request was late; None if it does not end."""
+        return (self.stall_ns or 0) if self.is_over else None

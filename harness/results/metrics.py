@@ -134,6 +134,20 @@ class Metric(Choice):
             in_report=False,
         ),
     )
+    STALL = (
+        "stall",
+        Figure(
+            of=Of.RECORD,
+            read=lambda record: record.stall.lasted_ns if record.stall else None,
+            column="stall_ns",
+            unit="s",
+            title="stall",
+            meaning="how long I/O stood still around a fault, in s",
+            scale=1e9,
+            is_tail=True,
+            in_report=False,
+        ),
+    )
 
 
 class Direction(enum.StrEnum):

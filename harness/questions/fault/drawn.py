@@ -83,7 +83,7 @@ def _chart(record: Record, stall: Stall, load: LoadReport) -> Chart:
         lines=(
             (
                 stall.fault,
-                f"{(stall.stall_ns or 0) / 1e9:.2f} s" if stall.is_over else "does not end",
+                "does not end" if stall.lasted_ns is None else f"{stall.lasted_ns / 1e9:.2f} s",
                 f"{stall.longest_ns / 1e9:.2f} s",
                 str(stall.late),
                 str(sum(stall.errnos.values())),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from tabulate import tabulate
 
 from harness.model import Record, kinds
 from harness.model.kinds import Timer
+from harness.model.lines import counted
 from harness.model.stalls import Stall
 from harness.model.units import format_duration
 from harness.questions.fault.theory import expected
@@ -34,34 +37,80 @@ class TimerMessage(NamedTuple):
     lasts_ns: int
 
 
+class Repeats(NamedTuple):
+    """The repeats of one cell, by how long they stood still."""
+
+    records: Sequence[Record]
+    stalls: Sequence[Stall]
+
+    @property
+    def middle(self) -> tuple[Record, Stall]:
+        """That of the median; of two the longer one."""
+        place = len(self.stalls) // 2
+        return self.records[place], self.stalls[place]
+
+    @property
+    def stall_s(self) -> str:
+        """The median, with the lowest and the highest of several."""
+        _, stall = self.middle
+        lowest, highest = (_stall_s(self.stalls[place]) for place in (0, -1))
+        return _stall_s(stall) + (f" [{lowest}, {highest}]" if len(self.stalls) > 1 else "")
+
+    def total(self, count: Callable[[Stall], int]) -> int:
+        return sum(map(count, self.stalls))
+
+
+def grouped(records: Sequence[Record]) -> list[Repeats]:
+    """By column and fault."""
+    found: dict[tuple[str, str], list[tuple[Record, Stall]]] = {}
+    for record in records:
+        if record.stall is not None:
+            found.setdefault((record.column.label, record.stall.fault), []).append((record, record.stall))
+    return [Repeats(*zip(*sorted(each, key=_length), strict=True)) for each in found.values()]
+
+
+def _length(repeat: tuple[Record, Stall]) -> float:
+    lasted_ns = repeat[1].lasted_ns
+    return math.inf if lasted_ns is None else lasted_ns
+
+
 def table(records: Sequence[Record]) -> str:
-    rows = [
-        [
-            record.column.label,
-            stall.fault,
-            _seconds(stall.stall_ns) if stall.is_over else "does not end",
-            expected(record, stall) or "-",
-            _seconds(stall.longest_ns),
-            stall.late,
-            stall.unsent,
-            ", ".join(f"{count} {name.upper()}" for name, count in stall.errnos.items()) or "none",
-            _lost(stall),
-        ]
-        for record in records
-        if (stall := record.stall) is not None
-    ]
+    rows = []
+    for repeats in grouped(records):
+        record, stall = repeats.middle
+        errors: Counter[str] = Counter()
+        for each in repeats.stalls:
+            errors.update(each.errnos)
+        rows.append(
+            [
+                record.column.label,
+                stall.fault,
+                repeats.stall_s,
+                expected(record, stall) or "-",
+                _seconds(max(each.longest_ns for each in repeats.stalls)),
+                repeats.total(lambda each: each.late),
+                repeats.total(lambda each: each.unsent),
+                ", ".join(f"{count} {name.upper()}" for name, count in errors.items()) or "none",
+                _lost(repeats),
+            ]
+        )
     heading = ["column", "fault", "stall s", "by settings", "longest s", "late", "not sent", "errors"]
     return tabulate(rows, [*heading, "lost writes"], disable_numparse=True)
 
 
 def sentences(records: Sequence[Record]) -> Iterator[str]:
-    """Lost writes first, and then of each fault how long I/O stood still, and which timer decided."""
-    found = [(record, stall) for record in records if (stall := record.stall) is not None]
-    for record, stall in found:
-        if stall.lost:
-            yield f"{record.column.label}: {stall.lost} acknowledged writes are lost."
-    for record, stall in found:
-        yield f"{record.column.label}, {stall.fault}: {_stood_still(stall)}{_decided(record, stall)}"
+    """Lost writes first; then of each fault, the longest stall first, how long I/O stood still, and which
+    timer decided."""
+    found = grouped(records)
+    for repeats in found:
+        if lost := repeats.total(lambda each: each.lost):
+            are = "is" if lost == 1 else "are"
+            yield f"{repeats.records[0].column.label}: {counted(lost, 'acknowledged write')} {are} lost."
+    for repeats in sorted(found, key=lambda each: -_length(each.middle)):
+        record, stall = repeats.middle
+        count = len(repeats.stalls)
+        several = f" In {count} repeats: {repeats.stall_s} s." if count > 1 else ""
+        yield f"{record.column.label}, {stall.fault}: {_stood_still(stall)}{_decided(record, stall)}{several}"
 
 
 def _stood_still(stall: Stall) -> str:
@@ -69,8 +118,10 @@ def _stood_still(stall: Stall) -> str:
         return "no request was late."
     if stall.stall_ns is None:
         return "I/O did not come back."
-    longer_ns = stall.stall_ns - (stall.ended_ns - stall.began_ns)
-    longer = f", {_time(longer_ns)} longer than the fault" if longer_ns > 0 else ""
+    lasts_ns = stall.ended_ns - stall.began_ns
+    longer_ns = stall.stall_ns - lasts_ns
+    # What takes a moment only is shorter than any stall.
+    longer = f", {_time(longer_ns)} longer than the fault" if ":" in stall.fault and longer_ns > 0 else ""
     return f"I/O stood still for {_time(stall.stall_ns)}{longer}."
 
 
@@ -107,12 +158,18 @@ def timers(record: Record, stall: Stall) -> list[TimerMessage]:
     return sorted(found, key=lambda each: each.at_ns)
 
 
-def _lost(stall: Stall) -> str:
-    return "not read back" if stall.not_read_back else f"{stall.lost} of {stall.written}"
+def _lost(repeats: Repeats) -> str:
+    if any(stall.not_read_back for stall in repeats.stalls):
+        return "not read back"
+    return f"{repeats.total(lambda each: each.lost)} of {repeats.total(lambda each: each.written)}"
 
 
-def _seconds(time_ns: int | None) -> str:
-    return "0" if time_ns is None else f"{time_ns / 1e9:.2f}"
+def _stall_s(stall: Stall) -> str:
+    return "does not end" if stall.lasted_ns is None else _seconds(stall.lasted_ns)
+
+
+def _seconds(time_ns: int) -> str:
+    return f"{time_ns / 1e9:.2f}"
 
 
 def _time(time_ns: int) -> str:

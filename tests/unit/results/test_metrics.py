@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.model.stalls import Stall
 from harness.model.telemetry import ProcessorUse, Telemetry
 from harness.report import render as page
 from harness.report.content import LoadedResults
@@ -19,10 +20,23 @@ BUSY = Telemetry(
     )
 )
 
+STALL = Stall(
+    fault="link-down:5s",
+    began_ns=0,
+    ended_ns=5,
+    late_ns=1,
+    requests=9,
+    late=2,
+    unsent=0,
+    longest_ns=9,
+    stall_ns=5_200_000_000,
+    over_ns=9,
+)
+
 
 def test_a_figure_that_is_declared_is_everywhere() -> None:
     times = {"mean_ns": 2000.0, "p50_ns": 1000.0, "p99_ns": 5000.0, "p99_9_ns": 9000.0}
-    whole = record(workload="seq-read-4k", read=transfer(3.0, **times), telemetry=BUSY)
+    whole = record(workload="seq-read-4k", read=transfer(3.0, **times), telemetry=BUSY, stall=STALL)
     (row,) = rows([whole])
     report = page(LoadedResults(records=[whole]))
     for metric in Metric:

@@ -176,7 +176,7 @@ def test_cells_that_are_not_judged_are_counted_first_with_what_would_help() -> N
     [
         pytest.param(metric, marks=() if metric is Metric.P99 else pytest.mark.thorough)
         for metric in Metric
-        if metric is not Metric.MIB_S
+        if metric not in (Metric.MIB_S, Metric.STALL)  # the stored runs have no fault
     ],
 )
 def test_halves_of_one_run_do_not_differ(metric: Metric) -> None:

@@ -28,6 +28,7 @@ from harness.questions.fault.requests import LoadOutput, LoadReport, judged
 from harness.questions.fault.section import KINDS, MOMENTARY, SECTION, Fault, Faults
 from harness.questions.fault.theory import NEVER, NONE, StallBounds, expected
 from harness.results import rules, sections
+from harness.results.metrics import Metric
 from harness.runs import around
 from harness.runs.columns import ColumnPath
 from harness.runs.measure import ConnectedLun
@@ -161,6 +162,20 @@ def test_the_timer_that_decided_is_the_one_that_the_kernel_names() -> None:
         late, "nvme-tcp", reconnect_delay="10"
     )
     assert "it decided" not in said_of(stall, "nvme-tcp", reconnect_delay="10")
+
+
+def test_repeats_are_one_line_and_the_longest_stall_is_the_first_sentence() -> None:
+    same = [record(stalled((3, 0.001, 0), (length_s, 0.2, 0), (2, 0.001, 0))) for length_s in (5, 6, 8)]
+    longer = stalled((3, 0.001, 0), (7, 0.2, 0), (2, 0.001, 0))
+    other = record(msgspec.structs.replace(longer, fault="loss-1:1s"))
+    table = printed.table([*same, other])
+    assert "6.00 [5.00, 8.00]" in table and len(table.splitlines()) == 4
+    first, second = printed.sentences([*same, other])
+    assert first.startswith("wired, loss-1:1s: I/O stood still for 7.0 s")
+    assert second.endswith("In 3 repeats: 6.00 [5.00, 8.00] s.")
+    never = record(stalled((3, 0.001, 0), (7, 0.2, errno.EIO)))
+    assert "[5.00, does not end]" in printed.table([*same, never])
+    assert Metric.STALL.figure.read(never) is None and Metric.STALL.figure.read(other) == 7 * S + S // 1000
 
 
 def test_a_load_is_drawn_over_time_with_its_fault(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -37,8 +38,11 @@ WITHOUT = {
 class FaultRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What ``harness fault`` is asked for."""
 
+    shown_defaults: ClassVar[Mapping[str, str]] = {"links": "wired"}
+
     fault: Annotated[tuple[str, ...], goal(metavar="FAULT", help=HELP)] = ()
     rate: Annotated[int, goal(metavar="IOPS", help="Load: writes of 4K per second.")] = 100
+    repeats: int = 1
 
 
 def make_plan(request: FaultRequest) -> Plan:
@@ -49,8 +53,8 @@ def make_plan(request: FaultRequest) -> Plan:
     if not 1 <= request.rate <= 10_000:
         raise UsageError(f"--rate: expected 1 to 10000 writes per second, found {request.rate}")
     require_not_given(request, WITHOUT, found="harness fault", hint="the load is 4K writes at --rate")
-    repeats = 1 if request.repeats == RunRequest().repeats else request.repeats
-    made = plan.make_plan(msgspec.structs.replace(request, workloads=(WORKLOAD,), repeats=repeats))
+    links = request.links or ("wired",)
+    made = plan.make_plan(msgspec.structs.replace(request, links=links, workloads=(WORKLOAD,)))
     (job,) = made.jobs
     of_jobs = {_name(job, request.rate, fault): fault for fault in faults}
     made = msgspec.structs.replace(

@@ -62,9 +62,11 @@ def test_each_fault_is_a_job_and_timers_are_what_nobody_has_changed() -> None:
     assert SECTION.of(plan).of_jobs[plan.jobs[1].name] == Fault("loss-100", 0.5)
     timers = {"noop_out_interval": "2", "noop_out_timeout": "5", "replacement_timeout": "120"}
     assert plan.parameters["iscsi"] == timers
+    assert planned(repeats=8).repeats == 8
     assert plan.repeats == 1 and not any(column.link == "local" for column in plan.columns)
     assert sections.of_plan(plan) is SECTION
     assert all(around.of(plan, cell) is not None for cell in cells(plan))
+    assert [*planned(links=()).links] == ["wired"]
 
 
 @pytest.mark.parametrize(

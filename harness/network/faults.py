@@ -12,7 +12,7 @@ from harness.hosts import Host
 from harness.hosts.journal import Resource
 from harness.hosts.undo import UndoStep
 from harness.model import ENDS, LinkProfile, addresses
-from harness.model.errors import CommandFailed
+from harness.model.errors import RequirementError
 from harness.network import links
 from harness.network.links import LinkPath
 
@@ -59,7 +59,7 @@ class Reset(msgspec.Struct, frozen=True):
         which = ("dst", addresses.bracketed(self.peer), "sport", "=", f":{self.port}")
         done = host.run(["ss", "--no-header", "--tcp", "--numeric", "--kill", *which])
         if not done.stdout.strip():
-            raise CommandFailed(
+            raise RequirementError(
                 f"expected a connection from {self.peer} that the {host.name}'s kernel resets, found none",
                 hint="it needs CONFIG_INET_DIAG_DESTROY",
             )

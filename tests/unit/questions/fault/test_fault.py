@@ -15,7 +15,7 @@ import pytest
 
 from harness.hosts.journal import Journal
 from harness.model import Cell, Plan, Record
-from harness.model.errors import CommandFailed, RequirementError, UsageError
+from harness.model.errors import RequirementError, UsageError
 from harness.model.ranges import out_of_range
 from harness.model.stalls import KernelMessage, Stall
 from harness.network.faults import LinkDown, WorseLink
@@ -266,7 +266,7 @@ def test_a_fault_of_a_protection_needs_one() -> None:
 def test_a_reset_that_finds_no_connection_is_no_fault() -> None:
     world = World(answers=[(("ss",), DONE)])
     ((host, reset),) = places("connection-reset", lun_of(world))
-    with pytest.raises(CommandFailed, match="found none"):
+    with pytest.raises(RequirementError, match="found none"):
         reset.acquire(host)
 
 

@@ -487,7 +487,8 @@ class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ``kernel_algorithms`` are the /proc/crypto names that the kernel must use. ``encrypts`` is false exactly
     if one of them only authenticates: ecb(cipher_null) or rfc4543(gcm(aes)). ``charon_plugins`` are
     the plugins beyond charon's base list. ``segmentation_offload``: TCP and ESP hand each other super-packets
-    (``harness/protection/ipsec/offload.py``).
+    (``harness/protection/ipsec/offload.py``). ``settings`` are further ones of both ends' connection, in the
+    words of swanctl.conf(5).
     """
 
     name: Name
@@ -499,6 +500,7 @@ class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     description: Detail = ""
     charon_plugins: tuple[IkeWord, ...] = ()
     segmentation_offload: bool = False
+    settings: dict[IkeWord, IkeWord] = {}
 
 
 class Flash(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -16,6 +16,13 @@ UDP_HEADER_BYTES = 8
 """RFC 768."""
 
 
+IKE_SETTINGS: Final = {
+    "connection": ("dpd_delay", "rekey_time", "reauth_time"),
+    "child": ("start_action", "dpd_action", "close_action"),
+}
+"""What a proposal may set of a connection and of its child, in the words of swanctl.conf(5)."""
+
+
 class StackPlace(enum.StrEnum):
     """Where in a stack a protection is, from the outside."""
 

@@ -28,6 +28,7 @@ from harness.model import (
 )
 from harness.model.errors import UsageError
 from harness.model.kinds import HOPS
+from harness.model.protections import IKE_SETTINGS
 from harness.model.units import check_name, shown, unknown_name
 from harness.parse import of_hops
 from harness.parse.files import TomlFile, read_bytes, read_text, shown_path
@@ -324,6 +325,7 @@ def check_proposal(proposal: Proposal, refuse: Refuse) -> None:
         ("ike", words, (proposal.ike,)),
         ("kernel_algorithms", r"[a-z0-9_(),-]{1,64}", proposal.kernel_algorithms or ("",)),
         ("charon_plugins", words, proposal.charon_plugins),
+        ("settings", words, tuple(proposal.settings.values())),
     ):
         for value in values:
             if not re.fullmatch(pattern, value):
@@ -332,6 +334,13 @@ def check_proposal(proposal: Proposal, refuse: Refuse) -> None:
                     f"expected names as strongSwan and the kernel spell them, found {shown(value)}",
                     "compare it with a shipped file, such as ipsec/aes128gcm16.toml",
                 )
+    known = [name for names in IKE_SETTINGS.values() for name in names]
+    if others := sorted({*proposal.settings} - {*known}):
+        raise refuse(
+            "settings",
+            f"expected settings of a connection, found {', '.join(others)}",
+            f"these are: {', '.join(known)}",
+        )
     if others := sorted({*proposal.charon_plugins} - CHARON_PLUGINS):
         raise refuse(
             "charon_plugins",

@@ -21,6 +21,7 @@ from harness.hosts import Host
 from harness.hosts.undo import UndoStep
 from harness.model import DEFAULT_TRANSPORT, ENDS, End, IkeAuth, IpsecMode, Proposal, addresses, kinds
 from harness.model.errors import CommandFailed, HarnessError
+from harness.model.protections import IKE_SETTINGS
 from harness.network.links import LinkPath
 from harness.parse import proc_crypto
 from harness.protection import xfrm
@@ -208,6 +209,7 @@ def _connection(tunnel: Tunnel, end: End) -> ViciMessage:
         "reqid": REQID + path.index,
         "priority": xfrm.POLICY_PRIORITY + path.index,
         "start_action": "none",
+        **_settings(proposal, "child"),
     }
     return {
         "version": 2,
@@ -218,10 +220,15 @@ def _connection(tunnel: Tunnel, end: End) -> ViciMessage:
         "proposals": _words(proposal.ike),
         "encap": "no",
         "mobike": "no",
+        **_settings(proposal, "connection"),
         "local": local,
         "remote": remote,
         "children": {tunnel.name: child},
     }
+
+
+def _settings(proposal: Proposal, of: str) -> ViciMessage:
+    return {name: value for name, value in proposal.settings.items() if name in IKE_SETTINGS[of]}
 
 
 def _words(proposals: str) -> list[str]:

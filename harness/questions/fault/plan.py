@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
 import msgspec
 
-from harness.model import Job, Plan, kinds
+from harness.model import Job, Plan, Proposal, kinds
 from harness.model.errors import UsageError
 from harness.model.units import check_name, parse_duration_s, unknown_name
 from harness.parse import open_loop
+from harness.parse.profiles import check_proposal
 from harness.planning import plan
 from harness.planning.request import RunRequest, goal, require_not_given
 from harness.questions.fault.section import KINDS, LASTING, MOMENTARY, SECTION, Fault, Faults
@@ -41,6 +42,9 @@ class FaultRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=
     shown_defaults: ClassVar[Mapping[str, str]] = {"links": "wired"}
 
     fault: Annotated[tuple[str, ...], goal(metavar="FAULT", help=HELP)] = ()
+    ike: Annotated[
+        tuple[str, ...], goal(metavar="NAME=VALUE", help="Setting of IPsec's connections: start_action=none.")
+    ] = ()
     rate: Annotated[int, goal(metavar="IOPS", help="Load: writes of 4K per second.")] = 100
     repeats: int = 1
 
@@ -60,6 +64,7 @@ def make_plan(request: FaultRequest) -> Plan:
     made = msgspec.structs.replace(
         made,
         columns=tuple(column for column in made.columns if column.has_path),
+        proposals={name: _set(proposal, request.ike) for name, proposal in made.proposals.items()},
         jobs=tuple(_at(job, request.rate, name, fault) for name, fault in of_jobs.items()),
         parameters={
             name: {
@@ -72,6 +77,15 @@ def make_plan(request: FaultRequest) -> Plan:
     )
     rules.check(made)
     return made
+
+
+def _set(proposal: Proposal, typed: Sequence[str]) -> Proposal:
+    """With trap policies, as connections have that come up by themselves, and what was typed."""
+    pairs = (word.partition("=") for word in typed)
+    settings = {"start_action": "trap", **{name.strip(): value.strip() for name, _, value in pairs}}
+    found = msgspec.structs.replace(proposal, settings={**proposal.settings, **settings})
+    check_proposal(found, lambda _key, what, hint: UsageError(f"--ike: {what}", hint=hint))
+    return found
 
 
 def _fault(text: str) -> Fault:

@@ -300,16 +300,29 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def raised_tunnel(
-    world: World, credentials: Credentials, mode: IpsecMode = IpsecMode.TRANSPORT, *, is_shared: bool = False
+    world: World,
+    credentials: Credentials,
+    mode: IpsecMode = IpsecMode.TRANSPORT,
+    *,
+    is_shared: bool = False,
+    proposal: Proposal = GCM,
 ) -> tuple[Connection, Connection]:
     """What both ends were told of the connection, once it is down again."""
     link = path(world, is_shared=is_shared)
     ends = (Charon(host=link.initiator, socket=NOWHERE), Charon(host=link.target, socket=NOWHERE))
     world.make(f"netns {NAME}")
-    tunnel = ipsec.Tunnel(path=link, name=NAME, proposal=GCM, mode=mode, credentials=credentials)
+    tunnel = ipsec.Tunnel(path=link, name=NAME, proposal=proposal, mode=mode, credentials=credentials)
     with tunnel.up(ends):
         connections = {host: m[NAME] for host, command, m in world.vici_messages if command == "load-conn"}
     return connections["initiator"], connections["target"]
+
+
+def test_further_settings_are_the_connection_s_or_its_child_s(world: World) -> None:
+    settings = {"dpd_delay": "10s", "start_action": "trap"}
+    here, there = raised_tunnel(world, PSK, proposal=msgspec.structs.replace(GCM, settings=settings))
+    for connection in (here, there):
+        assert connection["dpd_delay"] == "10s" and "start_action" not in connection
+        assert connection["children"][NAME]["start_action"] == "trap"
 
 
 @pytest.mark.parametrize("mode", list(IpsecMode))

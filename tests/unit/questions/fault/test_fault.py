@@ -78,6 +78,11 @@ def test_each_fault_is_a_job_and_timers_are_what_nobody_has_changed() -> None:
         ({"fault": ("link-down",)}, "0.1 to 600 s, found link-down"),
         ({"fault": ("rekey-ike:5s",)}, "expected rekey-ike without a time"),
         ({"rate": 0}, "1 to 10000"),
+        (
+            {"ipsec": ("on",), "ike": ("nonsense=1",)},
+            "--ike: expected settings of a connection",
+        ),
+        ({"ipsec": ("on",), "ike": ("dpd_delay=1%",)}, "--ike: expected names as strongSwan"),
         ({"links": ("wifi",)}, "full duplex"),
         ({"links": ("switched",)}, "without hops"),
         ({"ip": ("6",)}, "IPv4"),
@@ -90,6 +95,15 @@ def test_what_cannot_be_is_refused(asked: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as refused:
         planned(**asked)
     assert said in refused.value.message, refused.value
+
+
+def test_connections_have_trap_policies_unless_asked() -> None:
+    def settings(*ike: str) -> dict[str, str]:
+        (proposal,) = planned(ipsec=("on",), ike=ike).proposals.values()
+        return dict(proposal.settings)
+
+    assert settings() == {"start_action": "trap"}
+    assert settings("start_action=none", "dpd_delay=10s") == {"start_action": "none", "dpd_delay": "10s"}
 
 
 def test_a_damaged_section_is_refused() -> None:

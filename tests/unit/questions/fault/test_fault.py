@@ -14,19 +14,16 @@ import msgspec
 import pytest
 
 from harness.hosts.journal import Journal
-from harness.model import Cell, Plan, Record
 from harness.model.errors import RequirementError, UsageError
-from harness.model.ranges import out_of_range
-from harness.model.stalls import KernelMessage, Stall
+from harness.model.stalls import KernelMessage
 from harness.network.faults import LinkDown, WorseLink
 from harness.parse.profiles import load_link
 from harness.protection import proof
 from harness.questions.fault import printed
 from harness.questions.fault.around import AroundFault, places
-from harness.questions.fault.plan import FaultRequest, make_plan
-from harness.questions.fault.requests import LoadOutput, LoadReport, judged
+from harness.questions.fault.requests import LoadOutput, LoadReport
 from harness.questions.fault.section import KINDS, MOMENTARY, SECTION, Fault, Faults
-from harness.questions.fault.theory import NEVER, NONE, StallBounds, expected
+from harness.questions.fault.theory import NONE, StallBounds
 from harness.results import rules, sections
 from harness.results.metrics import Metric
 from harness.runs import around
@@ -37,24 +34,20 @@ from tests.unit.command import harness
 from tests.unit.fakes import World
 from tests.unit.fakes.answers import DONE
 from tests.unit.fakes.paths import link_path
-from tests.unit.questions import carried_out as grids
-
-S = 10**9
-
-
-def planned(*faults: str, **more: Any) -> Any:
-    usual: dict[str, Any] = {"links": ("wired",), "ipsec": ("off",), "fault": faults or ("link-down:5s",)}
-    return make_plan(FaultRequest(**usual | more))
-
-
-def cells(plan: Plan) -> list[Cell]:
-    return [Cell(column, job.name, 1) for column in plan.columns for job in plan.jobs]
+from tests.unit.questions.fault.made import (
+    S,
+    assert_settings_say,
+    cells,
+    planned,
+    record,
+    rows,
+    said_of,
+    stalled,
+)
 
 
 def test_each_fault_is_a_job_and_timers_are_what_nobody_has_changed() -> None:
-    plan = planned(
-        "link-down:5s", "loss-100:0.5s", transports=("iscsi", "nbd"), iscsi=("noop_out_interval=2",)
-    )
+    plan = planned("link-down:5s", "loss-100:0.5s", iscsi=("noop_out_interval=2",))
     assert [job.name for job in plan.jobs] == [
         "rand-write-4k-100iops-link-down-5s",
         "rand-write-4k-100iops-loss-100-0.5s",
@@ -114,23 +107,6 @@ def test_a_damaged_section_is_refused() -> None:
             rules.check(msgspec.structs.replace(plan, sections={"fault": {"of_jobs": changed}}))
 
 
-def rows(*parts: tuple[float, float, int]) -> list[tuple[int, int, int]]:
-    """A request each 10 ms: parts of so many seconds, of which each has this latency (s; of the first, then
-    always until the same time if it is negative) and errno."""
-    found: list[tuple[int, int, int]] = []
-    for lasts_s, latency_s, error in parts:
-        for _ in range(round(100 * lasts_s)):
-            found.append((len(found) * S // 100, round(latency_s * S), error))
-    return found
-
-
-def stalled(*parts: tuple[float, float, int]) -> Stall:
-    found = LoadReport(start_ns=0, late_ns=S // 10, rows=rows(*parts), blocks=7, lost=[])
-    stall = judged(found, fault="link-down:5s", began_ns=3 * S, ended_ns=8 * S)
-    assert out_of_range(stall) is None
-    return stall
-
-
 def test_a_stall_is_from_the_first_late_request_until_a_second_on_time() -> None:
     assert stalled((5, 0.001, 0)).stall_ns is None and stalled((5, 0.001, 0)).is_over
     whole = stalled((3, 0.001, 0), (5, 0.2, 0), (2, 0.001, 0))
@@ -142,18 +118,6 @@ def test_a_stall_is_from_the_first_late_request_until_a_second_on_time() -> None
     failed = stalled((3, 0.001, 0), (1, -1e-9, errno.EAGAIN), (1, 0.3, errno.EIO), (2, -1e-9, 0))
     assert (failed.stall_ns, failed.is_over, failed.unsent, failed.errnos) == (None, False, 100, {"eio": 100})
     assert failed.first_error_ns == 4 * S + 3 * S // 10
-
-
-def record(stall: Stall, transport: str = "iscsi", **session: str) -> Record:
-    plan = planned(transports=(transport,))
-    (cell,) = cells(plan)
-    made = grids.measure(plan, cell, 0, 4096)
-    return msgspec.structs.replace(made, stall=stall, session=session, emulated=True)
-
-
-def said_of(stall: Stall, transport: str = "iscsi", **session: str) -> str:
-    *_, last = printed.sentences([record(stall, transport, **session)])
-    return last
 
 
 def test_the_timer_that_decided_is_the_one_that_the_kernel_names() -> None:
@@ -171,13 +135,6 @@ def test_the_timer_that_decided_is_the_one_that_the_kernel_names() -> None:
     said = said_of(lost, recv_tmo="5", ping_tmo="5", recovery_tmo="120")
     assert "10.0 s after the fault began, noop_out_interval (5 s) + noop_out_timeout (5 s) gave the" in said
     assert said.endswith("replacement_timeout (120 s) failed the requests: it decided.")
-    # One that is said when it begins.
-    waits = KernelMessage(at_ns=8 * S, text="nvme nvme0: Reconnecting in 10 seconds...")
-    late = msgspec.structs.replace(stall, over_ns=18 * S + S // 2, messages=(waits,))
-    assert "reconnect_delay (10 s) waited before the next try: it decided." in said_of(
-        late, "nvme-tcp", reconnect_delay="10"
-    )
-    assert "it decided" not in said_of(stall, "nvme-tcp", reconnect_delay="10")
 
 
 def test_repeats_are_one_line_and_the_longest_stall_is_the_first_sentence() -> None:
@@ -285,34 +242,21 @@ def test_a_reset_that_finds_no_connection_is_no_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    ("transport", "fault", "session", "found"),
+    ("fault", "session", "found"),
     [
-        ("iscsi", Fault("link-down", 5.0), {}, StallBounds(5.0, 5.5)),
-        ("iscsi", Fault("loss-100", 2.0), {}, StallBounds(3.0, 3.6)),
-        ("nbd", Fault("loss-100", 30.0), {"timeout": "0"}, StallBounds(51.0, 59.5)),
-        # Before TCP sends again, NBD fails the requests; and so for iSCSI and NVMe/TCP.
-        ("nbd", Fault("loss-100", 30.0), {"timeout": "10"}, None),
-        ("iscsi", Fault("loss-100", 15.0), {"recv_tmo": "5", "ping_tmo": "5"}, None),
-        ("nvme-tcp", Fault("loss-100", 5.0), {"kato": "5"}, None),
-        ("iscsi", Fault("target-down", 5.0), {}, StallBounds(5.9, 6.2)),
-        ("nvme-tcp", Fault("target-down", 15.0), {"reconnect_delay": "10"}, StallBounds(19.6, 21.8)),
-        ("nvme-tcp", Fault("connection-reset"), {"reconnect_delay": "20"}, StallBounds(19.6, 21.2)),
-        ("nbd", Fault("connection-reset"), {}, NEVER),
-        ("iscsi", Fault("rekey-child"), {}, NONE),
-        ("iscsi", Fault("loss-10", 5.0), {}, None),
+        (Fault("link-down", 5.0), {}, StallBounds(5.0, 5.5)),
+        (Fault("loss-100", 2.0), {}, StallBounds(3.0, 3.6)),
+        # Before TCP sends again, iSCSI gives the connection up.
+        (Fault("loss-100", 15.0), {"recv_tmo": "5", "ping_tmo": "5"}, None),
+        (Fault("target-down", 5.0), {}, StallBounds(5.9, 6.2)),
+        (Fault("rekey-child"), {}, NONE),
+        (Fault("loss-10", 5.0), {}, None),
     ],
 )
 def test_settings_say_how_long_a_stall_is(
-    transport: str, fault: Fault, session: dict[str, str], found: StallBounds | None
+    fault: Fault, session: dict[str, str], found: StallBounds | None
 ) -> None:
-    stall = msgspec.structs.replace(stalled((5, 0.001, 0)), fault=fault.name)
-    stall = msgspec.structs.replace(stall, ended_ns=stall.began_ns + round(fault.lasts_s * S))
-    say = expected(record(stall, transport, **session), stall)
-    assert (say and tuple(round(each, 1) for each in say)) == found
-    if say is not None:
-        ends = [None] if say is NEVER else [say.least_s, say.most_s]
-        assert all(say.holds(end) for end in ends)
-        assert not say.holds(60.0) and not say.holds(-1.0)
+    assert_settings_say("iscsi", fault, session, found)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,0 +1,46 @@
+"""How long NVMe/TCP stands still, and which of its timers decides."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from harness.model.stalls import KernelMessage
+from harness.questions.fault.section import Fault
+from harness.questions.fault.theory import StallBounds
+from tests.unit.questions.fault.made import S, assert_settings_say, said_of, stalled
+
+
+def test_a_timer_that_is_said_when_it_begins_decides_when_it_has_run_out() -> None:
+    stall = stalled((3, 0.001, 0), (5, 0.2, 0), (2, 0.001, 0))
+    waits = KernelMessage(at_ns=8 * S, text="nvme nvme0: Reconnecting in 10 seconds...")
+    late = msgspec.structs.replace(stall, over_ns=18 * S + S // 2, messages=(waits,))
+    said = said_of(late, "nvme-tcp", reconnect_delay="10")
+    assert "reconnect_delay (10 s) waited before the next try: it decided." in said
+    assert "it decided" not in said_of(stall, "nvme-tcp", reconnect_delay="10")
+
+
+def test_what_comes_before_a_timer_has_run_out_is_not_the_timer_s() -> None:
+    stall = stalled((3, 0.001, 0), (5, 0.2, 0), (2, 0.001, 0))
+    for after_s, words in (
+        (0, "At once, its kernel gave"),
+        (7, "7.0 s after the fault began, keep_alive_tmo (5 s)"),
+    ):
+        lost = KernelMessage(at_ns=(3 + after_s) * S, text="nvme nvme0: starting error recovery")
+        said = said_of(msgspec.structs.replace(stall, messages=(lost,)), "nvme-tcp", kato="5")
+        assert words in said, said
+
+
+@pytest.mark.parametrize(
+    ("fault", "session", "found"),
+    [
+        # It may give the connection up before TCP sends again.
+        (Fault("loss-100", 5.0), {"kato": "5"}, None),
+        (Fault("target-down", 15.0), {"reconnect_delay": "10"}, StallBounds(19.6, 21.8)),
+        (Fault("connection-reset"), {"reconnect_delay": "20"}, StallBounds(19.6, 21.2)),
+    ],
+)
+def test_settings_say_how_long_a_stall_is(
+    fault: Fault, session: dict[str, str], found: StallBounds | None
+) -> None:
+    assert_settings_say("nvme-tcp", fault, session, found)

@@ -47,13 +47,14 @@ def test_a_report_has_its_columns_and_its_plan_is_refused(run: Path, tmp_path: P
     assert done.returncode == 0 and f"wired.{GONE}" in done.stdout, done.stderr
     found = load([run])
     rows = summary.lines(found.answers, found, 80)
-    assert (
-        f"iSCSI and {GONE} over emulated links" in " ".join(rows[:2]) and f"wired 1 Gbit/s {GONE}" in rows[9]
-    )
+    assert f"iSCSI and {GONE} over emulated links" in " ".join(rows[:2])
+    assert any(f"wired 1 Gbit/s {GONE}" in row for row in rows), rows
     done = harness("report", str(run), "-o", "page.html", cwd=tmp_path)
     assert done.returncode == 0 and GONE in (tmp_path / "page.html").read_text(encoding="utf-8")
     done = harness("run", "--resume", str(run), cwd=tmp_path)
-    assert done.returncode == 2 and f"there is no transport '{GONE}'" in done.stderr
+    # Where a protection of the run was taken out, too, that one may be the first to be named.
+    refused = (f"there is no transport '{GONE}'", "expected a protection that this harness has")
+    assert done.returncode == 2 and any(words in done.stderr for words in refused), done.stderr
 
 
 def test_nothing_is_said_of_packets_of_a_protection(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -39,8 +39,7 @@ def main() -> None:
         bounds = expected(record, stall)
         if bounds is not None:
             bounded += len(repeats.stalls)
-            lasted = [each.lasted_ns for each in repeats.stalls]
-            within += sum(bounds.holds(None if ns is None else ns / 1e9) for ns in lasted)
+            within += sum(map(bounds.holds, repeats.stalls))
         rows.append([record.column.label, stall.fault, repeats.stall_s, bounds or "-"])
     print(tabulate(rows, ["column", "fault", "stall s", "by settings"], disable_numparse=True))
     print(f"{within} of {bounded} within their bounds")

@@ -73,8 +73,8 @@ class Blocked(msgspec.Struct, frozen=True):
     """What one end drops of a portal's packets, coming ``in`` or going ``out``: a policy before all others of
     the kernel's (ip-xfrm(8)). Nothing else on the machine is touched.
 
-    The kernel has one policy for a selector, whatever its priority: this one's source is the peer with its
-    neighbour, as nobody else's is.
+    The kernel has one policy for a selector, whatever its priority: this one's source is an address with its
+    neighbour, as nobody else's is. The port is the run's own.
     """
 
     direction: str
@@ -101,13 +101,12 @@ class Blocked(msgspec.Struct, frozen=True):
 
 
 def _blocked(path: LinkPath, end: str, *directions: str) -> Places:
+    ((host, own, peer),) = [(host, own, peer) for name, host, _, own, peer in links.ends(path) if name == end]
     found = []
-    for name, host, _, own, peer in links.ends(path):
-        portal_is_peer = name == "initiator"
-        for direction in directions if name == end else ():
-            source, destination = (peer, own) if direction == "in" else (own, peer)
-            port = "dport" if portal_is_peer is (direction == "out") else "sport"
-            found.append((host, Blocked(direction, source, destination, f"{port} {path.port}")))
+    for direction in directions:
+        source, destination = (peer, own) if direction == "in" else (own, peer)
+        port = "dport" if destination == path.target_address else "sport"
+        found.append((host, Blocked(direction, source, destination, f"{port} {path.port}")))
     return found
 
 

@@ -19,7 +19,6 @@ from harness.report.content import LoadedResults, Theme, Words
 from harness.report.differences import differences
 from harness.report.losses import WHISKERS, losses
 from harness.report.waterfalls import waterfalls
-from harness.results import sections
 from harness.table import Metric
 from harness.table.curves import doubts
 from harness.version import __version__
@@ -99,8 +98,7 @@ def drawn(
         case ChartKind.FAULTS:
             return [
                 chart
-                for run_id, plan in results.plans.items()
-                if (section := sections.of_plan(plan)) is not None
+                for run_id, section in results.sections.items()
                 for chart in section.charts(
                     [record for record in results.records if record.run_id == run_id], results.folders
                 )
@@ -124,13 +122,11 @@ def drawn(
             return curves.trends(table, facts, results.plans)
 
 
-OF_QUESTIONS = dict(
-    zip((ChartKind.CURVES, ChartKind.RESPONSE, ChartKind.HEAT_MAP), surfaces.LEGENDS, strict=True)
-)
-OF_QUESTIONS[ChartKind.FAULTS] = (
-    "Writes at a rate around a fault, which is shaded: how many were answered a second, and the longest "
-    "latency since a request was due."
-)
+OF_QUESTIONS = {
+    **dict(zip((ChartKind.CURVES, ChartKind.RESPONSE, ChartKind.HEAT_MAP), surfaces.LEGENDS, strict=True)),
+    ChartKind.FAULTS: "Writes at a rate around a fault, which is shaded: how many were answered a second, and "
+    "the longest latency since a request was due.",
+}
 """The pictures of what questions measured, with what is said of each."""
 
 _METRICS = {

@@ -89,6 +89,7 @@ class AroundFault(around.Around):
                         self._began_ns = time.monotonic_ns()
                         for host, resource in broken:
                             fault.enter_context(journal.hold(host, resource))
+                            # What a journal's steps cannot make whole again, but only this process can.
                             fault.callback(getattr(resource, "restore", lambda: None))
                         over.wait(self._began_ns / 1e9 + self.fault.lasts_s - time.monotonic())
                     self._ended_ns = time.monotonic_ns()

@@ -1,6 +1,6 @@
 """How long I/O should stand still, from settings alone: the program's own check of what it measured.
 
-Only faults whose end no chance decides: random loss has none. ``docs/questions.md`` has the formulas.
+Only faults whose end no chance decides: random loss has none. ``docs/stalls.md`` says why.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class StallBounds(NamedTuple):
     least_s: float
     most_s: float
 
-    def holds(self, stall_s: float | None) -> bool:
-        """Whether a stall is within; None is one that does not end."""
-        return self.least_s <= (math.inf if stall_s is None else stall_s) <= self.most_s
+    def holds(self, stall: Stall) -> bool:
+        lasted_ns = stall.lasted_ns
+        return self.least_s <= (math.inf if lasted_ns is None else lasted_ns / 1e9) <= self.most_s
 
     def __str__(self) -> str:
         if math.isinf(self.least_s):

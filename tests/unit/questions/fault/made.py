@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -66,6 +67,11 @@ def assert_settings_say(
     say = expected(record(stall, transport, **session), stall)
     assert (say and tuple(round(each, 1) for each in say)) == found
     if say is not None:
-        ends = [None] if say is NEVER else [say.least_s, say.most_s]
+        never = msgspec.structs.replace(stall, late=1, stall_ns=None, over_ns=None)
+
+        def lasting(stall_s: float) -> Stall:
+            return msgspec.structs.replace(never, stall_ns=round(stall_s * 1e9), over_ns=0)
+
+        ends = [never] if say is NEVER else [lasting(math.ceil(say.least_s * 1e9) / 1e9), lasting(say.most_s)]
         assert all(say.holds(end) for end in ends)
-        assert not say.holds(60.0) and not say.holds(-1.0)
+        assert not say.holds(lasting(60.0)) and not say.holds(lasting(-1.0))

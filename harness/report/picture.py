@@ -124,8 +124,8 @@ def drawn(
 
 OF_QUESTIONS = {
     **dict(zip((ChartKind.CURVES, ChartKind.RESPONSE, ChartKind.HEAT_MAP), surfaces.LEGENDS, strict=True)),
-    ChartKind.FAULTS: "Writes at a rate around a fault, which is shaded: how many were answered a second, and "
-    "the longest latency since a request was due.",
+    ChartKind.FAULTS: "Writes at a rate around a fault, which is shaded: how many were answered a second, "
+    "and the longest latency since a request was due.",
 }
 """The pictures of what questions measured, with what is said of each."""
 

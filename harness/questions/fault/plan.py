@@ -59,6 +59,11 @@ def make_plan(request: FaultRequest) -> Plan:
     require_not_given(request, WITHOUT, found="harness fault", hint="the load is 4K writes at --rate")
     links = request.links or ("wired",)
     made = plan.make_plan(msgspec.structs.replace(request, links=links, workloads=(WORKLOAD,)))
+    if request.ike and not made.proposals:
+        raise UsageError(
+            f"--ike {request.ike[0]} is for IPsec, found no column with it",
+            hint="add --ipsec on, or leave it out",
+        )
     (job,) = made.jobs
     of_jobs = {_name(job, request.rate, fault): fault for fault in faults}
     made = msgspec.structs.replace(

@@ -152,7 +152,8 @@ def timers(record: Record, stall: Stall) -> list[TimerMessage]:
             ]
             set_to = " + ".join(f"{name} ({value} s)" for name, value in values)
             lasts_ns = round(sum(float(value) for _, value in values if value.isdecimal()) * 1e9)
-            if not timer.begins and times[-1] - stall.began_ns < EARLY * lasts_ns:
+            is_early = not timer.begins and times[-1] - stall.began_ns < EARLY * lasts_ns
+            if is_early or not lasts_ns:  # a timer that is off runs out never
                 set_to = ""
             found.append(TimerMessage(timer, times[-1], set_to, lasts_ns))
     return sorted(found, key=lambda each: each.at_ns)

@@ -76,6 +76,7 @@ def test_each_fault_is_a_job_and_timers_are_what_nobody_has_changed() -> None:
             "--ike: expected settings of a connection",
         ),
         ({"ipsec": ("on",), "ike": ("dpd_delay=1%",)}, "--ike: expected names as strongSwan"),
+        ({"ike": ("dpd_delay=10s",)}, "--ike dpd_delay=10s is for IPsec"),
         ({"links": ("wifi",)}, "full duplex"),
         ({"links": ("switched",)}, "without hops"),
         ({"ip": ("6",)}, "IPv4"),

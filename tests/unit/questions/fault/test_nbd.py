@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from harness.model.stalls import KernelMessage
 from harness.questions.fault.section import Fault
 from harness.questions.fault.theory import NEVER, StallBounds
-from tests.unit.questions.fault.made import assert_settings_say, planned
+from tests.unit.questions.fault.made import S, assert_settings_say, planned, said_of, stalled
 
 
 def test_nobody_sets_a_timeout_unless_asked() -> None:
@@ -27,3 +29,11 @@ def test_settings_say_how_long_a_stall_is(
     fault: Fault, session: dict[str, str], found: StallBounds | None
 ) -> None:
     assert_settings_say("nbd", fault, session, found)
+
+
+@pytest.mark.parametrize(("timeout", "who"), [("0", "its kernel"), ("10", "timeout (10 s)")])
+def test_a_timer_that_is_off_decides_nothing(timeout: str, who: str) -> None:
+    stall = stalled((3, 0.001, 0), (5, 0.2, 0), (2, 0.001, 0))
+    gone = KernelMessage(at_ns=23 * S, text="block nbd0: Receive control failed (result -104)")
+    said = said_of(msgspec.structs.replace(stall, messages=(gone,)), "nbd", timeout=timeout)
+    assert f"20.0 s after the fault began, {who} gave the connection up" in said, said

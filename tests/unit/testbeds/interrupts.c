@@ -1,5 +1,6 @@
 /* Does with timers and signals what a user-mode kernel does: `interrupts SCENARIO` prints what it saw. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <signal.h>
@@ -15,7 +16,9 @@
 
 static timer_t timer;
 static volatile sig_atomic_t fired, early;
-static volatile long long due_us, late_us;
+static volatile long long due_us, late_us, again_us;
+
+static void set(long long after_us, long long interval_us);
 
 static long long now_us(void)
 {
@@ -32,6 +35,8 @@ static void handle(int signal, siginfo_t *info, void *context)
 		fired++;
 		late_us = now_us() - due_us;
 		early += late_us < 0;
+		if (again_us)
+			set(again_us, 0);
 	}
 }
 
@@ -281,6 +286,23 @@ int main(int count, char **words)
 		printf("fired %d\n", fired < 3 ? fired : 3);
 		set(300, 0);
 		fired = early = 0;
+		while (!fired)
+			idle();
+		printf("fired %d early %d\n", fired, early);
+	} else if (!strcmp(scenario, "preempted")) {
+		int *preempted = dlsym(RTLD_DEFAULT, "preempted");
+
+		run_process(1000); /* so the next one is expected to take long as well */
+		set(2000, 0);
+		while (now_us() < due_us - 200)
+			;
+		/* While it sets the machine's timer for this process, the one that it had set before is due. */
+		again_us = 10000;
+		*preempted = 1;
+		run_process(1000);
+		again_us = 0;
+		fired = early = 0;
+		set(300000, 0);
 		while (!fired)
 			idle();
 		printf("fired %d early %d\n", fired, early);

@@ -380,9 +380,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the driver, and of the library that has a user-mode kernel's timers."""
     folder = tmp_path_factory.mktemp("interrupts")
     sources = [str(boot.HERE / name) for name in ("traced.c", "interrupts.c")]
+    here = Path(__file__).parent
     library = ["-shared", "-fPIC", "-o", str(folder / "shims.so"), *sources, "-ldl"]
-    driver = ["-o", str(folder / "interrupts"), str(Path(__file__).with_name("interrupts.c")), "-lrt"]
-    for words in (driver, library):
+    preempted = ["-shared", "-fPIC", "-o", str(folder / "preempted.so"), str(here / "preempted.c")]
+    driver = ["-o", str(folder / "interrupts"), str(here / "interrupts.c"), "-lrt"]
+    for words in (driver, library, preempted):
         subprocess.run(["cc", "-O2", "-Wall", "-Wextra", "-Werror", *words], check=True)
     return folder
 
@@ -413,15 +415,17 @@ def test_what_only_the_library_has(built: Path) -> None:
         ("missed", "woke 1", "woke 0"),  # an interrupt before the sleep ends it; else it is slept through
         ("stopped", "stops STOP USR1", ""),  # who is stopped and goes on does so unseen; else it panics
         ("starting", "ready 1", "ready 0"),  # nor is who is not set up yet taken for one who is
+        ("preempted", "fired 1 early 0", ""),  # an interrupt while it sets its timer loses none
     ):
         assert _seen(built, scenario, is_preloaded=True) == seen
-        if scenario != "clock":
+        if scenario not in ("clock", "preempted"):
             found = _seen(built, scenario, is_preloaded=False)
             assert found == without if without else found != seen
 
 
 def _seen(built: Path, scenario: str, *, is_preloaded: bool) -> str:
-    env = {**os.environ, "LD_PRELOAD": str(built / "shims.so")} if is_preloaded else None
+    libraries = f"{built / 'shims.so'} {built / 'preempted.so'}"
+    env = {**os.environ, "LD_PRELOAD": libraries} if is_preloaded else None
     argv = [str(built / "interrupts"), scenario]
     done = subprocess.run(argv, env=env, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
     return done.stdout.strip()

@@ -52,6 +52,7 @@ OF_PROCESSOR volatile sig_atomic_t is_periodic; /* the kernel has the machine's 
 OF_PROCESSOR volatile sig_atomic_t waits_for_processes; /* it runs its processes in a way that is seen here */
 OF_PROCESSOR volatile sig_atomic_t is_sent; /* a signal for the kernel's timer is on its way */
 OF_PROCESSOR volatile sig_atomic_t has_come; /* a signal, since sigsuspend() last returned */
+static sigset_t interrupts;
 static void (*handlers[NSIG])(int, siginfo_t *, void *);
 
 static int (*real_clock_gettime)(clockid_t, struct timespec *);
@@ -91,15 +92,31 @@ static long long now_ns(void)
 	return to_ns(&now);
 }
 
-/* Let the machine's timer be due at this time or before. */
+/* Whether the machine's timer will be due at this time or before; one that was due is not set any more. */
+static int is_armed_by(long long at_ns)
+{
+	return armed_ns && armed_ns <= at_ns && armed_ns > now_ns();
+}
+
+/*
+ * Let the machine's timer be due at this time or before.
+ *
+ * No interrupt comes between armed_ns and the timer. Its handler may set both, and the timer set here would then be
+ * another one than armed_ns says: once it has gone off none would be set again, and the kernel would sleep for ever.
+ */
 static void arm_by(long long at_ns)
 {
 	struct itimerspec timer = { .it_value = from_ns(at_ns) };
+	sigset_t before;
 
-	if (armed_ns && armed_ns <= at_ns)
+	if (is_armed_by(at_ns))
 		return;
-	armed_ns = at_ns;
-	REAL(timer_settime)(machine_timer, TIMER_ABSTIME, &timer, NULL);
+	sigprocmask(SIG_BLOCK, &interrupts, &before);
+	if (!is_armed_by(at_ns)) {
+		armed_ns = at_ns;
+		REAL(timer_settime)(machine_timer, TIMER_ABSTIME, &timer, NULL);
+	}
+	sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
 static void send(void)
@@ -157,6 +174,9 @@ int timer_create(clockid_t clock, struct sigevent *event, timer_t *timer)
 	int status = REAL(timer_create)(clock, event, timer);
 
 	if (status == 0) {
+		sigemptyset(&interrupts);
+		sigaddset(&interrupts, SIGIO);
+		sigaddset(&interrupts, SIGALRM);
 		machine_timer = *timer;
 		kernel_thread = REAL(syscall)(SYS_gettid);
 	}
@@ -267,11 +287,8 @@ static void wait_awake(void)
 
 static void sleep_until_signal(const sigset_t *mask)
 {
-	sigset_t interrupts, before;
+	sigset_t before;
 
-	sigemptyset(&interrupts);
-	sigaddset(&interrupts, SIGIO);
-	sigaddset(&interrupts, SIGALRM);
 	sigprocmask(SIG_BLOCK, &interrupts, &before);
 	if (!has_come) {
 		if (kernel_thread && due_ns)

@@ -37,7 +37,7 @@ from harness.runs.columns import Hosts
 from harness.runs.prober import Prober, questions
 from harness.storage import chap, transports
 from harness.testbeds import participants
-from harness.testbeds.heartbeat import beating
+from harness.testbeds.heartbeat import BEAT_S, VIRTUAL_BEAT_S, beating
 from harness.testbeds.participants import Participant
 
 TMPFS = (str(PRIVATE), "/run/netns")
@@ -195,7 +195,8 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     if not plan.capabilities.has_machines:
         mount_private(*paths.private_folders(plan.links.values()), virtual_time=plan.setting.is_virtual)
     emit(Phase("reaching the hosts"))
-    heart = beating(folder.path) if plan.setting.is_virtual else contextlib.nullcontext()
+    beat_s = VIRTUAL_BEAT_S if plan.setting.is_virtual else BEAT_S
+    heart = beating(folder.path, beat_s) if plan.capabilities.boots_kernels else contextlib.nullcontext()
     with heart, hosts(plan, folder, emit) as taking_part:
         if plan.probing:
             prepare(plan, taking_part)

@@ -58,6 +58,9 @@ STALL_S = 90.0
 """Real seconds without a heartbeat before a guest counts as stalled. The tenth of a virtual second between
 two beats takes it less than a real second, and some 20 s on a badly overloaded machine."""
 
+STOPPED_S = 2.0
+"""Who looks so much later than it meant to was itself stopped (Ctrl-Z), and perhaps the guest with it."""
+
 
 def choose(wanted: str) -> TestbedKind:
     """``auto`` is the lab: the machine's own kernel is used only if it is named."""
@@ -87,7 +90,7 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
     reader = EventReader(log, start=log.stat().st_size if log.exists() else 0)
     console = folder / "console.log"
     begin = console.stat().st_size if console.exists() else 0
-    pulse = Pulse(folder) if plan.setting.is_virtual else None
+    pulse = Pulse(folder, plan) if plan.capabilities.boots_kernels else None
     starting: contextlib.AbstractContextManager[Process]
     if plan.capabilities.boots_kernels:
         lab_state, reason = _persistent_lab(plan, folder, journal_folder)
@@ -147,16 +150,18 @@ def _leaks_after(last_words: list[Event], plan: Plan) -> list[str]:
 
 
 class Pulse:
-    """Whether virtual time passes in a guest.
+    """Whether time passes in a guest.
 
     Virtual time stands still for ever if something in the guest never waits, and so does every deadline in
-    the guest. The real clock goes on, so a stalled guest is found from outside.
+    the guest; real time does in a kernel that misses a timer. The real clock goes on, so a stalled guest is
+    found from outside.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, plan: Plan) -> None:
         self._file = folder / HEARTBEAT
+        self._plan = plan
         self._last = b""
-        self._since = time.monotonic()
+        self._since = self._looked = time.monotonic()
         self._doing = "it had not begun"
 
     def note(self, event: Event) -> None:
@@ -172,16 +177,25 @@ class Pulse:
 
     def require(self) -> None:
         """TestbedError if there was neither a heartbeat nor an event for ``STALL_S``."""
+        before, self._looked = self._looked, time.monotonic()
+        if self._looked - before > STOPPED_S:
+            self._since += self._looked - before
         with contextlib.suppress(OSError):
             beat = self._file.read_bytes()
             if beat != self._last:
-                self._last, self._since = beat, time.monotonic()
-        if time.monotonic() - self._since > STALL_S:
+                self._last, self._since = beat, self._looked
+        if self._looked - self._since <= STALL_S:
+            return
+        if self._plan.setting.is_virtual:
             raise TestbedError(
                 f"the guest has stalled: virtual time stood still for {STALL_S:g} s of real time, because "
                 f"something in the guest never waits; {self._doing}",
                 hint="its kernel was ended; the console and logs in the run's folder may say what was busy",
             )
+        raise TestbedError(
+            f"the guest has stalled: it was not heard of for {STALL_S:g} s; {self._doing}",
+            hint=f"its kernel was ended; go on with: {resume_command(self._plan, self._plan.run_id)}",
+        )
 
 
 class Process(Protocol):

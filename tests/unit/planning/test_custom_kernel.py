@@ -210,7 +210,12 @@ def test_what_is_left_to_chance_is_said(tmp_path: Path) -> None:
     assert warnings(real, *fresh) == [], "in real time nobody expects the same figures twice"
 
 
-def test_a_guest_is_waited_for_while_its_heart_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("is_virtual", "says"), [(True, "virtual time stood still"), (False, "it was not heard of for 0.3 s")]
+)
+def test_a_guest_is_waited_for_while_its_heart_beats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_virtual: bool, says: str
+) -> None:
     beats, until = itertools.count(), time.monotonic() + 0.5
 
     @contextlib.contextmanager
@@ -225,17 +230,35 @@ def test_a_guest_is_waited_for_while_its_heart_beats(tmp_path: Path, monkeypatch
     monkeypatch.setattr(testbed, "STALL_S", 0.3)
     monkeypatch.setattr(testbed, "_in_lab", start)
     monkeypatch.setattr("harness.testbeds.testbed.time.sleep", sleep)
-    made = planned("local", virtual_time=True)
+    made = planned("local", virtual_time=is_virtual)
     with pytest.raises(TestbedError) as stalled:
         list(testbed.events(made, tmp_path, Journal(tmp_path / "journal.jsonl"), tmp_path))
     assert time.monotonic() > until
-    assert "virtual time stood still" in stalled.value.message
+    assert says in stalled.value.message
     assert "measuring the cell wired.seq-read-4k.r1" in stalled.value.message
 
 
-def test_the_heart_beats_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.testbeds.heartbeat.BEAT_S", 0.001)
-    with beating(tmp_path):
+def test_a_guest_that_was_stopped_with_its_command_has_not_stalled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now_s=100.0)
+    monkeypatch.setattr("harness.testbeds.testbed.time.monotonic", lambda: clock.now_s)
+    pulse = testbed.Pulse(tmp_path, planned("local"))
+
+    def look_until(end_s: float) -> None:
+        while clock.now_s < end_s:
+            clock.now_s += 1
+            pulse.require()
+
+    look_until(150)
+    clock.now_s = 9000
+    look_until(9030)
+    with pytest.raises(TestbedError):
+        look_until(9050)
+
+
+def test_the_heart_beats_and_leaves_nothing(tmp_path: Path) -> None:
+    with beating(tmp_path, 0.001):
         end = time.monotonic() + 60
         while not (tmp_path / HEARTBEAT).exists():
             assert time.monotonic() < end

@@ -323,9 +323,9 @@ class Outlasting:
                 acknowledged[request % self.window] = request
         device, lost = self.device, []
         for number, request in acknowledged.items():
-            os.preadv(
-                device.fd, [memoryview(device.memory)[: device.block]], device.offset + number * device.block
-            )
+            at, into = device.offset + number * device.block, memoryview(device.memory)[: device.block]
+            if os.preadv(device.fd, [into], at) < device.block:
+                raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))  # the kernel has removed the disk
             found = device.memory[: device.block]
             unit = UNIT.unpack(found[: UNIT.size])
             is_whole = found == found[: UNIT.size] * (device.block // UNIT.size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import json
+import os
 import random
 import subprocess
 import sys
@@ -128,6 +129,13 @@ def test_a_planted_lost_write_is_found(tmp_path: Path) -> None:
         plant(9, bytes(512))
     lost = {number: (request, found) for number, request, found in load.read_back()["lost"]}  # type: ignore[attr-defined]
     assert lost == {3: (newest[3], -1), 5: (newest[5], newest[5] - load.window), 9: (newest[9], -1)}
+
+
+def test_a_disk_that_the_kernel_has_removed_has_lost_nothing_that_could_be_seen(tmp_path: Path) -> None:
+    """It is open, and ends at 0."""
+    load = outlasting(tmp_path)
+    os.truncate(tmp_path / "disk", 0)
+    assert load.around().get("not_read_back") == "No such device"
 
 
 def test_errors_and_requests_that_find_no_room_are_told(tmp_path: Path) -> None:

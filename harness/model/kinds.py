@@ -63,9 +63,11 @@ class SessionParameter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 class Timer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the initiator's kernel says of a timer: ``said`` is a pattern, ``parameters`` of a session set it.
-    It says so when the timer has run out and ``did`` what it is for, or when it ``begins``."""
+    It says so when the timer has run out and ``did`` what it is for, or when it ``begins``. If it says
+    ``unless`` at the same time, something else did."""
 
     said: str
+    unless: str = ""
     did: str
     parameters: tuple[str, ...] = ()
     begins: bool = False

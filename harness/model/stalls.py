@@ -16,7 +16,7 @@ class KernelMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stall(msgspec.Struct, frozen=True, kw_only=True):
-    """Writes at a rate around ``fault``, which lasted from ``began_ns`` to ``ended_ns`` after the load began.
+    """Requests at a rate around ``fault``, from ``began_ns`` to ``ended_ns`` after the load began.
 
     A request is late if it took longer than ``late_ns`` since it was due, ended with an error, or could not
     be sent (``unsent``: too many were out). ``stall_ns`` is the time from when the first late one was due

@@ -74,13 +74,14 @@ class Blocked(msgspec.Struct, frozen=True):
     the kernel's (ip-xfrm(8)). Nothing else on the machine is touched.
 
     The kernel has one policy for a selector, whatever its priority: this one's source is an address with its
-    neighbour, as nobody else's is. The port is the run's own.
+    neighbour, as nobody else's is. The kernel itself ends it after ``most_s``, whoever has died meanwhile.
     """
 
     direction: str
     source: str
     destination: str
     port: str
+    most_s: int
 
     PRIORITY: ClassVar[int] = 9_000
 
@@ -94,19 +95,20 @@ class Blocked(msgspec.Struct, frozen=True):
 
     def acquire(self, host: Host) -> None:
         host.run(["modprobe", "--all", "xfrm_user"])
-        host.run(self._policy("add", "action", "block", "priority", str(self.PRIORITY)))
+        ends = ("limit", "time-hard", str(self.most_s))
+        host.run(self._policy("add", "action", "block", "priority", str(self.PRIORITY), *ends))
 
     def undo(self) -> tuple[UndoStep, ...]:
         return (UndoStep(self._policy("delete"), absent=("No such file or directory",)),)
 
 
-def _blocked(path: LinkPath, end: str, *directions: str) -> Places:
+def _blocked(path: LinkPath, most_s: int, end: str, *directions: str) -> Places:
     ((host, own, peer),) = [(host, own, peer) for name, host, _, own, peer in links.ends(path) if name == end]
     found = []
     for direction in directions:
         source, destination = (peer, own) if direction == "in" else (own, peer)
         port = "dport" if destination == path.target_address else "sport"
-        found.append((host, Blocked(direction, source, destination, f"{port} {path.port}")))
+        found.append((host, Blocked(direction, source, destination, f"{port} {path.port}", most_s)))
     return found
 
 
@@ -156,11 +158,27 @@ OF_LINKS: dict[str, Callable[[LinkPath], Places]] = {
     "delay-100x": _delayed(100),
 }
 
-OF_PORTALS: dict[str, Callable[[LinkPath], Places]] = {
-    "link-down": lambda path: _blocked(path, "target", "in", "out"),
-    "initiator-link-down": lambda path: _blocked(path, "initiator", "in", "out"),
-    "loss-100": lambda path: [*_blocked(path, "target", "in"), *_blocked(path, "initiator", "in")],
-    "loss-100-to-target": lambda path: _blocked(path, "target", "in"),
-    "loss-100-to-initiator": lambda path: _blocked(path, "initiator", "in"),
+OF_PORTALS: dict[str, Callable[[LinkPath, int], Places]] = {
+    "link-down": lambda path, most_s: _blocked(path, most_s, "target", "in", "out"),
+    "initiator-link-down": lambda path, most_s: _blocked(path, most_s, "initiator", "in", "out"),
+    "loss-100": lambda path, most_s: [
+        *_blocked(path, most_s, "target", "in"),
+        *_blocked(path, most_s, "initiator", "in"),
+    ],
+    "loss-100-to-target": lambda path, most_s: _blocked(path, most_s, "target", "in"),
+    "loss-100-to-initiator": lambda path, most_s: _blocked(path, most_s, "initiator", "in"),
 }
-"""The same where others use the interfaces: for the portal's packets alone."""
+"""The same where others use the interfaces: for the portal's packets alone, for so many seconds at most."""
+
+
+def require_alone(path: LinkPath, connections: int) -> None:
+    """RequirementError if the initiator has more connections to a portal than the run's own: a fault would
+    break the others too."""
+    to_portal = ("dst", addresses.bracketed(path.target_address), "dport", "=", f":{path.port}")
+    listed = path.initiator.run(["ss", "--no-header", "--tcp", "--numeric", "state", "connected", *to_portal])
+    if (found := len(listed.stdout.splitlines())) > connections:
+        raise RequirementError(
+            f"expected the run's own connections to {path.target_address}:{path.port}, {connections}, "
+            f"found {found}: a fault would break the others too",
+            hint="log the other sessions out, or name another portal of the target",
+        )

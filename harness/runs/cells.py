@@ -475,7 +475,7 @@ class CellComposer(Composer):
             disk=disk,
             device=device,
             session=session.agreed,
-            outage=None if plan.storage.black_box else self._transports[transport].outage(wanted),
+            outages={} if plan.storage.black_box else self._transports[transport].outages(wanted),
             is_wireless=wireless.is_wireless(host, up.link.initiator_iface),
         )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -37,8 +37,8 @@ class ConnectedLun:
     is_wireless: bool = False
     device: guard.Device | None = None
     """Of somebody else's LUN that is written to."""
-    outage: Resource | None = None
-    """Of the server of a target that is the run's."""
+    outages: Mapping[str, Resource] = field(default_factory=dict)
+    """What can happen to the server of a target that is the run's, by the fault's name."""
 
     @property
     def path(self) -> LinkPath:

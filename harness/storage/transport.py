@@ -192,8 +192,9 @@ class Shared(abc.ABC):
         """The initiator's part of a connection to an export."""
 
     @abc.abstractmethod
-    def outage(self, wanted: Export) -> Resource:
-        """An outage of the target's server: while it is held, it has no connections and takes none."""
+    def outages(self, wanted: Export) -> Mapping[str, Resource]:
+        """What can happen to the target's server, by the fault's name. ``target-down``: while it is held, the
+        server has no connections and takes none; ``login-refused``: it takes no new ones."""
 
     @abc.abstractmethod
     def session(self, host: Host, wanted: Export) -> Session:

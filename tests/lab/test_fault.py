@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -32,7 +32,7 @@ def measured(results: Path, *words: str, faults: Iterable[str]) -> dict[tuple[st
     found = {}
     for record in in_lab_that_is_up(results, *HOW, *words, *asked).records.values():
         if record.status is Status.SKIPPED:
-            assert record.reason and "expected a protection that" in record.reason
+            assert record.reason and "can break, found one with" in record.reason
             continue
         assert (record.status, record.reason) == (Status.OK, None), record.column
         assert record.proof is not None
@@ -80,13 +80,36 @@ def test_i_o_stands_still_for_as_long_as_settings_say(tmp_path: Path) -> None:
 def test_each_fault_of_each_transport_and_protection_is_as_settings_say(tmp_path: Path) -> None:
     lasting = ("link-down:4s", "initiator-link-down:4s", "loss-100:2s", "loss-100-to-target:2s")
     more = ("loss-100-to-initiator:2s", "target-down:5s", "target-down:15s", "connection-reset")
+    at_login = ("login-refused:5s",)  # NBD has none
     transports = [word for name in ("iscsi", "nvme-tcp", "nbd") for word in ("--transport", name)]
     of_keys = ("sa-deleted", "rekey-ike", "rekey-child", "ike-daemon-killed:5s", "ike-daemon-stopped:5s")
     by_chance = ("loss-1:2s", "loss-10:2s", "delay-10x:2s", "delay-100x:2s")
-    found = measured(tmp_path, *PROTECTED, *transports, faults=(*lasting, *more, *of_keys, *by_chance))
-    assert len(found) == 9 * 12 + 3 * 5
+    found = measured(
+        tmp_path, *PROTECTED, *transports, faults=(*lasting, *more, *at_login, *of_keys, *by_chance)
+    )
+    assert len(found) == 9 * 12 + 6 + 3 * 5
     # NVMe over WireGuard may give up before TCP, which is not told that an interface is down, sends again.
-    assert as_settings_say(found.values()) == 9 * 8 + 3 * 4 + 1 - 2
+    assert as_settings_say(found.values()) == 9 * 8 + 6 + 3 * 4 + 1 - 2
+
+
+@pytest.mark.long
+def test_a_disk_that_fails_and_one_that_stalls(tmp_path: Path) -> None:
+    """Errors reach the application at once. A stall that ends before requests are given up lasts as long as
+    the fault; NVMe gives its connection up for a longer one, and iSCSI waits."""
+    transports = ("--ipsec", "off", "--transport", "iscsi", "--transport", "nvme-tcp", "--transport", "nbd")
+    failed = measured(tmp_path / "errors", *transports, faults=["disk-errors:5s"])
+    assert as_settings_say(failed.values()) == 3
+    for record in failed.values():
+        stall = of(record)
+        assert stall.errnos.keys() == {"eio"} and stall.longest_ns < stall.late_ns
+    moving = ("--disk", "hdd-7200", "--rate", "30")
+    stalled = measured(
+        tmp_path / "stalls", *transports, *moving, faults=["disk-stalls:5s", "disk-stalls:45s"]
+    )
+    assert as_settings_say(stalled.values()) == 3
+    assert all(not of(record).errnos and of(record).is_over for record in stalled.values())
+    said = printed.sentences([stalled["wired.nvme-tcp", "disk-stalls:45s"]])
+    assert "its kernel gave a request up (nvme_core.io_timeout)" in " ".join(said)
 
 
 def decided(record: Record) -> str:
@@ -118,6 +141,48 @@ def test_twice_the_timer_that_decides_moves_a_stall_and_twice_another_does_not(t
                 assert (by_s > 0) is (name == "reconnect_delay")
                 rows += 1
     assert rows == 36
+
+
+def with_timers(
+    results: Path, transport: str, faults: Iterable[str], settings: Mapping[str, float]
+) -> dict[tuple[str, str], Record]:
+    option = f"--{transport.partition('-')[0]}"
+    set_to = (f"{option}={name}={value_s:g}" for name, value_s in settings.items())
+    return measured(results, *PROTECTED, "--transport", transport, *set_to, faults=faults)
+
+
+@pytest.mark.long
+def test_what_a_shorter_timer_is_said_to_change_is_seen(tmp_path: Path) -> None:
+    """Each forecast is tried: the setting that it names, and the same fault."""
+    tried = 0
+    for transport, faults, settings in (
+        ("iscsi", ["loss-100:150s"], {}),
+        ("nvme-tcp", ["connection-reset", "target-down:5s", "target-down:15s"], {}),
+        ("nvme-tcp", ["target-down:60s"], {"fast_io_fail_tmo": 30.0}),
+        ("nvme-tcp", ["target-down:120s"], {"ctrl_loss_tmo": 80.0}),
+        # It waits twice as long, and says not for what: nothing is foretold.
+        ("nbd", ["loss-100:60s"], {"timeout": 30.0}),
+    ):
+        usual = with_timers(tmp_path / f"{tried}", transport, faults, settings)
+        for (column, fault), forecast in (
+            (key, each) for key, record in usual.items() for each in printed.forecasts(record, of(record))
+        ):
+            shorter = settings | {forecast.name: forecast.value_s}
+            again = with_timers(tmp_path / f"{tried}-tried", transport, [fault], shorter)
+            stall = of(again[column, fault])
+            came_ns = stall.first_error_ns if forecast.are_errors else stall.lasted_ns
+            assert came_ns is not None, (column, fault, str(forecast))
+            after_s = (came_ns - forecast.are_errors * stall.began_ns) / 1e9
+            said = (column, fault, str(forecast), after_s)
+            assert forecast.bounds.least_s <= after_s <= forecast.bounds.most_s, said
+            tried += 1
+    assert tried == 3 * 6
+
+
+@pytest.mark.long
+def test_a_fault_of_a_portal_is_at_the_initiator_s_own_end() -> None:
+    said = ["a portal: stood still", "another session: left alone", "killed: the kernel ended the fault"]
+    run_inside("inside.faulted_portal", said=said)
 
 
 @pytest.mark.long

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import shlex
 import threading
@@ -20,9 +21,10 @@ from harness.model.errors import CommandFailed, RequirementError
 from harness.model.stalls import KernelMessage
 from harness.network import faults
 from harness.questions.fault.requests import LoadOutput, judged
-from harness.questions.fault.section import SECTION, Fault, Faults
+from harness.questions.fault.section import OF_DISKS, SECTION, Fault, Faults
 from harness.runs import around, fio_startup
 from harness.runs.measure import ConnectedLun
+from harness.storage import faults as of_disks
 
 WATCHDOG_S = 10.0
 """A fault that nobody ended is ended by its host itself, so long after it was due to end."""
@@ -38,24 +40,31 @@ _LINE = re.compile(r"^\[ *(\d+)\.(\d{6})\] (.*)$", re.MULTILINE)
 """Of dmesg(1): seconds of the monotonic clock."""
 
 
-def places(kind: str, lun: ConnectedLun) -> faults.Places:
-    """What a fault (``section.KINDS``) breaks of a connected LUN, and where.
+def places(kind: str, lun: ConnectedLun, most_s: float = 0.0) -> faults.Places:
+    """What a fault (``section.KINDS``) breaks of a connected LUN, and where, for ``most_s`` where the kernel
+    can end it by itself.
 
     RequirementError if its column has nothing of that kind.
     """
     path = lun.path
     if lun.link.is_shared and kind in faults.OF_PORTALS:
-        return faults.OF_PORTALS[kind](path)
+        if not path.sees_target:
+            faults.require_alone(path, 1 + int(lun.session.get("queues", 0)))
+        return faults.OF_PORTALS[kind](path, math.ceil(most_s))
     if kind in faults.OF_LINKS:
         return faults.OF_LINKS[kind](lun.link)
     if kind == "connection-reset":
         return [(path.target, faults.Reset(path.initiator_address, path.port))]
-    if kind == "target-down" and lun.outage is not None:
-        return [(path.target, lun.outage)]
+    if kind == "login-refused" and kind in lun.outages:
+        return [(path.target, lun.outages[kind]), *places("connection-reset", lun)]
+    if kind in OF_DISKS:
+        return [(path.target, of_disks.OF_DISKS[kind]())]
+    if kind in lun.outages:
+        return [(path.target, lun.outages[kind])]
     found = [breaks[kind] for layer in lun.up.layers if kind in (breaks := layer.breaks())]
     if not found:
         protections = " and ".join(layer.title for layer in lun.up.layers) or "no protection"
-        raise RequirementError(f"expected a protection that {kind} breaks, as IPsec, found {protections}")
+        raise RequirementError(f"expected a column that {kind} can break, found one with {protections}")
     return found
 
 
@@ -72,7 +81,7 @@ class AroundFault(around.Around):
 
     @contextlib.contextmanager
     def while_it_runs(self, lun: ConnectedLun, journal: Journal, folder: Path) -> Iterator[None]:
-        broken = places(self.fault.kind, lun)
+        broken = places(self.fault.kind, lun, self.fault.lasts_s + WATCHDOG_S)
         ends_s = self.plan.before_s + self.fault.lasts_s
         over, failures = threading.Event(), list[BaseException]()
 
@@ -80,7 +89,8 @@ class AroundFault(around.Around):
             try:
                 with contextlib.ExitStack() as stack:
                     for host, resource in broken:
-                        stack.enter_context(watchdog(host, resource, ends_s + WATCHDOG_S, folder))
+                        if resource.undo():
+                            stack.enter_context(watchdog(host, resource, ends_s + WATCHDOG_S, folder))
                     if over.wait(self.plan.before_s):
                         return
                     if not self.is_here:

@@ -20,7 +20,7 @@ from harness.results import rules
 IN_FLIGHT = 64
 """So many requests may be out: less than a disk's queue takes, where the generator itself would wait."""
 
-WORKLOAD = "rand-write-4k"
+WORKLOAD, READ_WORKLOAD = "rand-write-4k", "rand-read-4k"
 
 HELP = f"What breaks, and for how long (:5s): {', '.join(LASTING)}; or in a moment: {', '.join(MOMENTARY)}."
 
@@ -45,7 +45,7 @@ class FaultRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=
     ike: Annotated[
         tuple[str, ...], goal(metavar="NAME=VALUE", help="Setting of IPsec's connections: start_action=none.")
     ] = ()
-    rate: Annotated[int, goal(metavar="IOPS", help="Load: writes of 4K per second.")] = 100
+    rate: Annotated[int, goal(metavar="IOPS", help="Load: 4K writes per second; reads of a portal.")] = 100
     repeats: int = 1
 
 
@@ -56,9 +56,11 @@ def make_plan(request: FaultRequest) -> Plan:
     faults = [_fault(text) for text in request.fault]
     if not 1 <= request.rate <= 10_000:
         raise UsageError(f"--rate: expected 1 to 10000 writes per second, found {request.rate}")
-    require_not_given(request, WITHOUT, found="harness fault", hint="the load is 4K writes at --rate")
-    links = request.links or ("wired",)
-    made = plan.make_plan(msgspec.structs.replace(request, links=links, workloads=(WORKLOAD,)))
+    require_not_given(request, WITHOUT, found="harness fault", hint="the load is 4K at --rate")
+    is_others = bool(request.portal or request.volume)
+    links = request.links or (() if is_others else ("wired",))
+    workload = READ_WORKLOAD if is_others and not request.destroy else WORKLOAD
+    made = plan.make_plan(msgspec.structs.replace(request, links=links, workloads=(workload,)))
     if request.ike and not made.proposals:
         raise UsageError(
             f"--ike {request.ike[0]} is for IPsec, found no column with it",

@@ -15,7 +15,7 @@ from harness.model.kinds import Timer
 from harness.model.lines import counted
 from harness.model.stalls import Stall
 from harness.model.units import format_duration
-from harness.questions.fault.theory import expected
+from harness.questions.fault.theory import Shorter, expected, shorter
 
 NEAR_NS = 10**9
 """A timer that ran out so shortly before the end of a stall, or its first error, decided it: kernels count
@@ -35,6 +35,15 @@ class TimerMessage(NamedTuple):
     at_ns: int
     set_to: str
     lasts_ns: int
+
+    def decides(self, stall: Stall) -> bool:
+        """Whether it ran out right before I/O was back, or the first error came."""
+        due_ns = self.at_ns + (self.lasts_ns if self.timer.begins else 0)
+        return any(
+            0 <= end_ns - due_ns <= NEAR_NS
+            for end_ns in (stall.over_ns, stall.first_error_ns)
+            if end_ns is not None
+        )
 
 
 class Repeats(NamedTuple):
@@ -126,18 +135,23 @@ def _stood_still(stall: Stall) -> str:
 
 
 def _decided(record: Record, stall: Stall) -> str:
-    """The timers that spoke, in the order in which they did, and whether one of them decided."""
+    """The timers that spoke, in the order in which they did, whether one of them decided, and what less of it
+    would change."""
     said = ""
-    first_error_ns = stall.first_error_ns
-    ends = [end for end in (stall.over_ns, first_error_ns) if end is not None]
     for each in timers(record, stall):
-        due_ns = each.at_ns + (each.lasts_ns if each.timer.begins else 0)
-        decides = any(0 <= end - due_ns <= NEAR_NS for end in ends)
         after_ns = each.at_ns - stall.began_ns
         after = f"{_time(after_ns)} after the fault began" if after_ns > AT_ONCE_NS else "At once"
-        what = f"{each.set_to or 'its kernel'} {each.timer.did}"
-        said += f" {after}, {what}{': it decided' if decides else ''}."
-    return said
+        decides = ": it decided" if each.decides(stall) else ""
+        said += f" {after}, {each.set_to or 'its kernel'} {each.timer.did}{decides}."
+    return said + "".join(f" {each}." for each in forecasts(record, stall))
+
+
+def forecasts(record: Record, stall: Stall) -> list[Shorter]:
+    """What less of the timers that decided would change, where there is a formula."""
+    said = timers(record, stall)
+    events_ns = [each.at_ns for each in said]
+    found = (shorter(record, stall, each.timer, events_ns) for each in said if each.decides(stall))
+    return [each for each in found if each is not None]
 
 
 def timers(record: Record, stall: Stall) -> list[TimerMessage]:
@@ -153,7 +167,11 @@ def timers(record: Record, stall: Stall) -> list[TimerMessage]:
             set_to = " + ".join(f"{name} ({value} s)" for name, value in values)
             lasts_ns = round(sum(float(value) for _, value in values if value.isdecimal()) * 1e9)
             is_early = not timer.begins and times[-1] - stall.began_ns < EARLY * lasts_ns
-            if is_early or not lasts_ns:  # a timer that is off runs out never
+            is_other = timer.unless and any(
+                abs(message.at_ns - times[-1]) < AT_ONCE_NS and re.search(timer.unless, message.text)
+                for message in stall.messages
+            )
+            if is_early or is_other or not lasts_ns:  # a timer that is off runs out never
                 set_to = ""
             found.append(TimerMessage(timer, times[-1], set_to, lasts_ns))
     return sorted(found, key=lambda each: each.at_ns)
@@ -162,6 +180,8 @@ def timers(record: Record, stall: Stall) -> list[TimerMessage]:
 def _lost(repeats: Repeats) -> str:
     if any(stall.not_read_back for stall in repeats.stalls):
         return "not read back"
+    if not any(stall.written for stall in repeats.stalls):
+        return "-"  # nothing was written
     return f"{repeats.total(lambda each: each.lost)} of {repeats.total(lambda each: each.written)}"
 
 

@@ -18,13 +18,21 @@ from harness.results.sections import Section
 LASTING = (
     *("link-down", "initiator-link-down"),
     *("loss-1", "loss-10", "loss-100", "loss-100-to-target", "loss-100-to-initiator"),
-    *("delay-10x", "delay-100x", "target-down", "ike-daemon-killed", "ike-daemon-stopped"),
+    *("delay-10x", "delay-100x", "target-down", "login-refused", "disk-errors", "disk-stalls"),
+    *("ike-daemon-killed", "ike-daemon-stopped"),
 )
 """Faults that last for a time: an interface is down; packets are lost, in per cent, both ways or one; a round
-trip is longer; the target's server has no connections and takes none, or its IKE daemon does not answer."""
+trip is longer; the target's server has no connections and takes none, or resets one and refuses the next;
+its disk answers with errors or not at all; its IKE daemon does not answer."""
 
 OF_OWN_LINKS = ("loss-1", "loss-10", "delay-10x", "delay-100x")
 """Of these, what a run does to links that are its own."""
+
+OF_OWN_END = ("initiator-link-down", "loss-100-to-initiator")
+"""Of these, what an initiator can do alone, with a portal of somebody else's target."""
+
+OF_DISKS = {"disk-errors": "sata-ssd", "disk-stalls": "hdd-7200"}
+"""Of these, what modelled disks have: one without moving parts, as this, and one with."""
 
 MOMENTARY = ("connection-reset", "sa-deleted", "rekey-ike", "rekey-child")
 """Faults of a moment: the target resets TCP's connections, or loses the associations of IPsec; new keys."""
@@ -83,8 +91,29 @@ class FaultSection(Section[Faults]):
                     f"found {plan.capabilities.typed}",
                     hint="leave --target out",
                 )
-        if not plan.sees_target or any(column.initiators > 1 for column in plan.columns):
-            raise UsageError("expected a target of the run's own and one initiator, found others")
+            disk = plan.storage.disk
+            if (of_disk := OF_DISKS.get(fault.kind)) is not None and (
+                disk is None or (disk.moving is None) != (of_disk == OF_DISKS["disk-errors"])
+            ):
+                raise UsageError(
+                    f"expected a disk like {of_disk} for {fault.kind}, found {disk.name if disk else 'none'}",
+                    hint=f"try --disk {of_disk} --rate 30",
+                )
+        if any(column.initiators > 1 for column in plan.columns):
+            raise UsageError("expected one initiator, found several")
+        if not plan.sees_target:
+            if plan.storage.black_box is None or not plan.only_reads:
+                raise UsageError(
+                    "expected a target of the run's own, or a portal that is only read, found neither",
+                    hint="leave --volume and --destroy out",
+                )
+            for fault in faults.values():
+                if fault.kind not in OF_OWN_END:
+                    raise UsageError(
+                        f"expected a fault at the initiator's end, because the target is somebody else's, "
+                        f"found {fault.kind}",
+                        hint=f"try {OF_OWN_END[0]}:5s",
+                    )
         for link in plan.links.values():
             if link.hops is not None or plan.has_radio(link) or link.ip != IPV4 or link.duplex is Duplex.HALF:
                 raise UsageError(

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from harness.model import Record, kinds
-from harness.model.kinds import TransportKind
+from harness.model.kinds import Timer, TransportKind
 from harness.model.protections import PROTECTIONS
 from harness.model.stalls import Stall
+from harness.questions.fault.section import OF_DISKS
 
 RTO_MIN_S = 0.2
 """TCP_RTO_MIN of include/net/tcp.h. The round trip is added (tcp_set_rto())."""
@@ -29,7 +30,14 @@ RECONNECT_S = 0.1
 ACQUIRE_S = 30.0
 """net.core.xfrm_acq_expires, as kernels have it: charon does not change it here."""
 
+IO_TIMEOUT_S = 30.0
+"""How long a request may take before an initiator gives it up (SD_TIMEOUT of drivers/scsi/sd.h, and
+nvme_core.io_timeout)."""
+
 ROUNDING = 1.02
+
+SHORTER = 8
+"""A forecast is for a timer that is so many times as short: 15 s instead of iSCSI's 120 s."""
 
 
 class StallBounds(NamedTuple):
@@ -60,6 +68,9 @@ def expected(record: Record, stall: Stall) -> StallBounds | None:
     transport = record.column.transport or ""
     if kind in OF_SERVERS:
         return _server(transport, record.session, lasts_s)
+    if kind in OF_DISKS:
+        bounds = StallBounds(lasts_s / ROUNDING, lasts_s * ROUNDING + RECONNECT_S)
+        return bounds if lasts_s < IO_TIMEOUT_S else None
     formula = OF_LINKS.get(kind)
     if formula is _link_down and (not record.emulated or PROTECTIONS.keys() & {*record.column.protection}):
         formula = _link_down_below
@@ -124,7 +135,7 @@ OF_LINKS: Mapping[str, Callable[[float], StallBounds]] = {
     "ike-daemon-stopped": _no_request_is_late,
 }
 
-OF_SERVERS = ("target-down", "connection-reset")
+OF_SERVERS = ("target-down", "connection-reset", "login-refused")
 
 
 def _server(transport: str, session: Mapping[str, str], lasts_s: float) -> StallBounds | None:
@@ -150,4 +161,52 @@ def _gives_up_s(transport: str, session: Mapping[str, str]) -> float:
 
 
 def _seconds(kind: TransportKind, session: Mapping[str, str], names: Iterable[str]) -> float:
-    return sum(float(session.get(kind.parameters[name].sysfs) or 0) for name in names)
+    """0 for a timer that is off."""
+    values = (session.get(kind.parameters[name].sysfs, "") for name in names)
+    return sum(float(value) for value in values if value.isdecimal())
+
+
+class Shorter(NamedTuple):
+    """A forecast: if the timer of the parameter ``name`` were ``value_s``, the stall would be so long, or the
+    first error of ``are_errors`` come so late."""
+
+    name: str
+    value_s: float
+    bounds: StallBounds
+    are_errors: bool
+
+    def __str__(self) -> str:
+        would = "errors would come after" if self.are_errors else "it would be"
+        return f"With {self.name}={self.value_s:g} {would} {self.bounds} s"
+
+
+def shorter(record: Record, stall: Stall, timer: Timer, events_ns: Iterable[int]) -> Shorter | None:
+    """What would be if a timer that decided were ``SHORTER``. It began with the fault, or at one of
+    ``events_ns``.
+
+    None if not just one parameter sets it, if it cannot be shorter, if that would not help, or if it is not
+    known when it began.
+    """
+    transport = record.column.transport or ""
+    kind = kinds.transport(transport)
+    if len(timer.parameters) != 1:
+        return None
+    (name,) = timer.parameters
+    value_s = _seconds(kind, record.session, [name])
+    less_s = max(1.0, value_s // SHORTER)
+    lasts_s = round((stall.ended_ns - stall.began_ns) / 1e9, 1)
+    if timer.begins and stall.fault.partition(":")[0] in OF_SERVERS:
+        bounds = _server(transport, {**record.session, kind.parameters[name].sysfs: f"{less_s:g}"}, lasts_s)
+        now_s = (stall.stall_ns or 0) / 1e9
+    elif not timer.begins and stall.first_error_ns is not None:
+        after_s = (stall.first_error_ns - stall.began_ns) / 1e9
+        least_s, most_s = after_s - _late(value_s) - RECONNECT_S, after_s - value_s
+        began_s = [0.0, *((at_ns - stall.began_ns) / 1e9 for at_ns in events_ns)]
+        if not any(least_s <= at_s <= most_s for at_s in began_s):
+            return None
+        bounds = StallBounds(least_s + less_s, most_s + _late(less_s))
+        now_s = min(after_s, lasts_s)  # after the fault the path is back
+    else:
+        return None
+    helps = less_s < value_s and bounds is not None and bounds.most_s < now_s
+    return Shorter(name, less_s, bounds, not timer.begins) if bounds is not None and helps else None

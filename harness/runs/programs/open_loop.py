@@ -247,12 +247,13 @@ WINDOW_BLOCKS = 4096
 
 
 class Outlasting:
-    """Writes at a rate, whatever becomes of them, around a fault that somebody else makes: for ``warm_s``
-    before it, ``fault_s`` while it lasts, and then until those of two seconds are on time, ``most_s`` at
-    most. Each block is stamped, and read back at the end."""
+    """Writes or reads at a rate, whatever becomes of them, around a fault that somebody else makes: for
+    ``warm_s`` before it, ``fault_s`` while it lasts, and then until those of two seconds are on time,
+    ``most_s`` at most. Each block that is written is stamped, and read back at the end."""
 
     def __init__(self, options: dict[str, str], warm_s: float, fault_s: float, most_s: float) -> None:
         self.device = Slots(options, goes_on=True)
+        self.opcode = PREAD if self.device.reads else PWRITE
         self.seed = int(options["randseed"])
         self.warm_ns, self.end_ns = round(warm_s * 1e9), round((warm_s + fault_s) * 1e9)
         generator = random.Random(self.seed)  # noqa: S311 -- arrivals are to be repeated
@@ -304,8 +305,9 @@ class Outlasting:
                     continue
                 slot = free.pop()
                 iocb, holds[slot] = device.iocbs[slot], request
-                iocb.opcode, iocb.offset = PWRITE, device.offset + request % self.window * device.block
-                self.stamp(slot, request)
+                iocb.opcode, iocb.offset = self.opcode, device.offset + request % self.window * device.block
+                if self.opcode == PWRITE:
+                    self.stamp(slot, request)
                 slots.append(slot)
             if slots:
                 device.submit(slots)
@@ -319,7 +321,7 @@ class Outlasting:
         """Which acknowledged writes are not there any more: of those to each block the last."""
         acknowledged: dict[int, int] = {}
         for request, row in enumerate(self.rows):
-            if row[1] >= 0 and not row[2]:
+            if row[1] >= 0 and not row[2] and self.opcode == PWRITE:
                 acknowledged[request % self.window] = request
         device, lost = self.device, []
         for number, request in acknowledged.items():
@@ -356,7 +358,8 @@ def outlast(options: dict[str, str], parts: list[float], *times_s: float) -> dic
     load.run()
     done = [row[1] for row in load.rows if row[1] >= 0 and not row[2]]
     span_ns = max(load.rows[-1][0], 1) if load.rows else 1
-    return {**report(parts, load.device.block, span_ns, write=done), "around": load.around()}
+    did = {"read" if load.opcode == PREAD else "write": done}
+    return {**report(parts, load.device.block, span_ns, **did), "around": load.around()}
 
 
 def trial(options: dict[str, str], parts: list[float]) -> dict[str, object]:

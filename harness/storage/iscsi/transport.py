@@ -134,9 +134,13 @@ class IscsiSides(Shared):
         }
         return (_of_lio("IscsiTarget", "target", request, "iqn"),)
 
-    def outage(self, wanted: Export) -> Made:
-        """A target that is disabled ends its sessions and refuses each login."""
-        return _of_lio("TargetOutage", "outage", {"iqn": iqn(self.sides.tag, wanted.name)}, "iqn")
+    def outages(self, wanted: Export) -> dict[str, Made]:
+        """A target that is disabled ends its sessions. CHAP fails for a name that is not expected."""
+        target = {"iqn": iqn(self.sides.tag, wanted.name), "chap_user": CHAP_USER}
+        return {
+            "target-down": _of_lio("TargetOutage", "outage", target, "iqn"),
+            "login-refused": _of_lio("LoginRefusal", "refusal", target, "iqn", "chap_user"),
+        }
 
     def _session(self, wanted: Export) -> dict[str, Any]:
         """What identifies a session, for ``programs/session.py``."""

@@ -97,11 +97,12 @@ class NbdSides(Shared):
         remove = step("target", "delete", **names)
         return (Made(self.export_name(wanted), "NbdExport", make, remove, "nbdkit refused"),)
 
-    def outage(self, wanted: Export) -> Made:
+    def outages(self, wanted: Export) -> dict[str, Made]:
         """nbdkit is killed, and begins anew: the kernel's client does not connect a second time."""
         make = step("target", "create-outage", **self._portal(wanted))
         remove = step("target", "delete-outage", **self._portal(wanted), read_only=wanted.read_only)
-        return Made(self.export_name(wanted), "TargetOutage", make, remove, "nbdkit refused")
+        made = Made(self.export_name(wanted), "TargetOutage", make, remove, "nbdkit refused")
+        return {"target-down": made}
 
     def connections(self, wanted: Export) -> tuple[Made | UdevRule, ...]:
         """A server that takes writes is refused where none are wanted."""

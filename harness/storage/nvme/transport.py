@@ -155,11 +155,20 @@ class NvmeSides(Shared):
         made = Made(self.nqn(wanted), "Subsystem", make, remove, "nvmet refused")
         return (*self._keys(wanted), made)
 
-    def outage(self, wanted: Export) -> Made:
-        """A port without its subsystem ends that one's controllers, and does not listen."""
+    def outages(self, wanted: Export) -> dict[str, Made]:
+        """A port without its subsystem ends that one's controllers, and does not listen. A subsystem that
+        allows no host takes no new ones."""
         names = {"nqn": self.nqn(wanted), "address": wanted.address, "port": wanted.port}
-        make, remove = (step("target", f"{do}-outage", **names) for do in ("create", "delete"))
-        return Made(self.nqn(wanted), "TargetOutage", make, remove, "nvmet refused")
+        names["host_nqn"] = self.host_nqn(wanted.number)
+
+        def made(what: str, thing: str) -> Made:
+            make, remove = (step("target", f"{do}-{thing}", **names) for do in ("create", "delete"))
+            return Made(self.nqn(wanted), what, make, remove, "nvmet refused")
+
+        return {
+            "target-down": made("TargetOutage", "outage"),
+            "login-refused": made("LoginRefusal", "refusal"),
+        }
 
     def connections(self, wanted: Export) -> tuple[Made | UdevRule, ...]:
         """A controller for a subsystem, with the disk that it brings: with TLS, or not at all. The target is

@@ -4,6 +4,8 @@ This program runs by itself under the distribution's Python, perhaps on another 
 the harness. It is an NBD server (the protocol is doc/proto.md of NetworkBlockDevice/nbd) on one end of a
 socket pair; it gives the other end to the kernel's /dev/nbd0. Its one argument is JSON: ``size_bytes``, and
 the fields of ``harness.model.MovingParts``. Times are those of the monotonic clock, so it keeps virtual time.
+From SIGUSR1 to SIGUSR2 it answers nothing. SIGSTOP would end the disk: the kernel's nbd takes a signal to
+who is in NBD_DO_IT for the end.
 """
 
 import ctypes
@@ -11,6 +13,7 @@ import fcntl
 import json
 import math
 import os
+import signal
 import socket
 import struct
 import sys
@@ -120,7 +123,14 @@ def serve(connection: socket.socket, store: memoryview, mechanics: Mechanics) ->
             connection.sendall(store[offset : offset + length])
 
 
+def stall(*_: object) -> None:
+    signal.sigwait({signal.SIGUSR2})
+
+
 def main(request: dict[str, int]) -> None:
+    # No thread but this one takes them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGUSR2})
+    signal.signal(signal.SIGUSR1, stall)
     # Otherwise a sleep may end 50 us late, to save the processor wake-ups (prctl(2)).
     ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
     store = memoryview(bytearray(request.pop("size_bytes")))
@@ -134,6 +144,7 @@ def main(request: dict[str, int]) -> None:
     fcntl.ioctl(device, SET_SOCK, kernels.fileno())
     # It returns when the kernel is done with the device.
     threading.Thread(target=fcntl.ioctl, args=(device, DO_IT), daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
     serve(ours, store, Mechanics(**request))
 
 

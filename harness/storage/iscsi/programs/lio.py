@@ -125,6 +125,19 @@ def delete_outage(request: dict[str, Any]) -> None:
         write(group, enable=1)
 
 
+def _set_user(iqn: str, name: str) -> None:
+    for auth in (ISCSI / iqn).glob("tpgt_1/acls/*/auth"):
+        write(auth, userid=name)
+
+
+def create_refusal(request: dict[str, Any]) -> None:
+    _set_user(request["iqn"], f"not-{request['chap_user']}")
+
+
+def delete_refusal(request: dict[str, Any]) -> None:
+    _set_user(request["iqn"], request["chap_user"])
+
+
 def create_discovery_login(request: dict[str, Any]) -> None:
     ISCSI.mkdir(exist_ok=True)
     login = ISCSI / "discovery_auth"
@@ -149,6 +162,8 @@ if __name__ == "__main__":
             "delete-discovery-login": delete_discovery_login,
             "create-outage": create_outage,
             "delete-outage": delete_outage,
+            "create-refusal": create_refusal,
+            "delete-refusal": delete_refusal,
             "create-target": create_target,
             "delete-target": delete_target,
         }

@@ -113,6 +113,16 @@ def delete_outage(request: dict[str, Any]) -> None:
             link(port / "subsystems" / subsystem.name, subsystem)
 
 
+def create_refusal(request: dict[str, Any]) -> None:
+    (NVMET / "subsystems" / request["nqn"] / "allowed_hosts" / request["host_nqn"]).unlink()
+
+
+def delete_refusal(request: dict[str, Any]) -> None:
+    subsystem, host = NVMET / "subsystems" / request["nqn"], NVMET / "hosts" / request["host_nqn"]
+    if subsystem.exists() and host.exists():
+        link(subsystem / "allowed_hosts" / host.name, host)
+
+
 def remove(folder: Path) -> None:
     """Remove an object that nothing refers to, unless something does."""
     with contextlib.suppress(FileNotFoundError):
@@ -130,5 +140,7 @@ if __name__ == "__main__":
             "delete": delete,
             "create-outage": create_outage,
             "delete-outage": delete_outage,
+            "create-refusal": create_refusal,
+            "delete-refusal": delete_refusal,
         }
     )

@@ -31,6 +31,21 @@ def test_what_comes_before_a_timer_has_run_out_is_not_the_timer_s() -> None:
         assert words in said, said
 
 
+def test_a_request_that_was_given_up_is_not_the_keep_alive_s() -> None:
+    stall = stalled((3, 0.001, 0), (5, 0.2, 0), (2, 0.001, 0))
+    for queue, words in (
+        (0, "keep_alive_tmo (5 s) gave the connection up"),
+        (1, "its kernel gave the connection"),
+    ):
+        said = ("starting error recovery", f"queue {queue}: timeout request 0x2c type 4")
+        messages = tuple(KernelMessage(at_ns=33 * S, text=f"nvme nvme0: {text}") for text in said)
+        answer = said_of(msgspec.structs.replace(stall, messages=messages), "nvme-tcp", kato="5")
+        assert words in answer, answer
+        assert ("30.0 s after the fault began, its kernel gave a request up (nvme_core.io" in answer) is (
+            queue == 1
+        )
+
+
 @pytest.mark.parametrize(
     ("fault", "session", "found"),
     [

@@ -57,9 +57,10 @@ def make_plan(request: FaultRequest) -> Plan:
     if not 1 <= request.rate <= 10_000:
         raise UsageError(f"--rate: expected 1 to 10000 writes per second, found {request.rate}")
     require_not_given(request, WITHOUT, found="harness fault", hint="the load is 4K at --rate")
-    is_others = bool(request.portal or request.volume)
-    links = request.links or (() if is_others else ("wired",))
-    workload = READ_WORKLOAD if is_others and not request.destroy else WORKLOAD
+    if request.volume:
+        raise UsageError("expected a link or a portal, found a volume: its path is not the run's to break")
+    links = request.links or (() if request.portal else ("wired",))
+    workload = READ_WORKLOAD if request.portal and not request.destroy else WORKLOAD
     made = plan.make_plan(msgspec.structs.replace(request, links=links, workloads=(workload,)))
     if request.ike and not made.proposals:
         raise UsageError(

@@ -103,10 +103,7 @@ class FaultSection(Section[Faults]):
             raise UsageError("expected one initiator, found several")
         if not plan.sees_target:
             if plan.storage.black_box is None or not plan.only_reads:
-                raise UsageError(
-                    "expected a target of the run's own, or a portal that is only read, found neither",
-                    hint="leave --volume and --destroy out",
-                )
+                raise UsageError("expected a portal that is only read", hint="leave --destroy out")
             for fault in faults.values():
                 if fault.kind not in OF_OWN_END:
                     raise UsageError(

@@ -39,8 +39,8 @@ def test_a_portal_is_only_read() -> None:
             {},
             "at the initiator's end, because the target is somebody else's, found link-down",
         ),
-        ("initiator-link-down:5s", TWICE, "or a portal that is only read"),
-        ("initiator-link-down:5s", {"portal": None, "volume": "/dev/vdb"}, "or a portal that is only read"),
+        ("initiator-link-down:5s", TWICE, "expected a portal that is only read"),
+        ("initiator-link-down:5s", {"portal": None, "volume": "/dev/vdb"}, "found a volume"),
     ],
 )
 def test_what_is_somebody_else_s_is_left_whole(fault: str, more: dict[str, Any], said: str) -> None:

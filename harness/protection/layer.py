@@ -177,18 +177,21 @@ class Frames(Protocol):
         return False
 
 
+Breaks = Callable[[], Mapping[str, tuple[Host, Resource]]]
+"""What can break a protection, by the name of each fault, and on which host."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Layer(abc.ABC):
     """A protection that is up. ``agreed`` goes into the record, and may be filled in later.
 
-    ``inner`` is the path that it makes, None if there are no further addresses. ``breaks`` says what can
-    break it, by the name of each, and on which host.
+    ``inner`` is the path that it makes, None if there are no further addresses.
     """
 
     below: LinkPath
     inner: LinkPath | None = None
     agreed: dict[str, str] = field(default_factory=dict)
-    breaks: Callable[[], Mapping[str, tuple[Host, Resource]]] = dict
+    breaks: Breaks = dict
 
     @property
     @abc.abstractmethod

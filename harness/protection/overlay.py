@@ -30,7 +30,7 @@ from harness.network.links import LinkPath
 from harness.protection import xfrm_listener
 from harness.protection.fail_closed import AllowOutbound, InterfaceFailClosed, UnreachableRoute
 from harness.protection.kind import Attempt, ProtectionContext, Underlay
-from harness.protection.layer import Carried, Due, EndCounts, Layer, Tally, due_by_number
+from harness.protection.layer import Breaks, Carried, Due, EndCounts, Layer, Tally, due_by_number
 from harness.protection.xfrm_listener import ListenerReport, XfrmListeners
 from harness.storage import requests
 
@@ -187,8 +187,8 @@ class Overlay(abc.ABC):
         return ()
 
     @abc.abstractmethod
-    def keyed(self, underlay: Underlay, within: LinkPath, /) -> contextlib.AbstractContextManager[None]:
-        """The interfaces are up and have keys, for as long as the context lasts."""
+    def keyed(self, underlay: Underlay, within: LinkPath, /) -> contextlib.AbstractContextManager[Breaks]:
+        """The interfaces are up and have keys, for as long as the context lasts; what can break them."""
 
     @abc.abstractmethod
     def agreed(self, reports: Sequence[ListenerReport], underlay: Underlay, /) -> dict[str, str]:
@@ -201,7 +201,7 @@ class Overlay(abc.ABC):
     @classmethod
     @contextlib.contextmanager
     def watched(
-        cls, below: LinkPath, within: LinkPath, raw: Path, agreed: dict[str, str] | None = None
+        cls, below: LinkPath, within: LinkPath, raw: Path, breaks: Breaks = dict
     ) -> Iterator[OverlayLayer]:
         """The layer of interfaces that are up."""
         words = [
@@ -212,7 +212,7 @@ class Overlay(abc.ABC):
         ]
         source = programs.source(cls.ROOM, PROGRAM)
         with xfrm_listener.started(within, source, words, raw, cls.NAME) as watchers:
-            yield OverlayLayer(kind=cls, below=below, inner=within, watchers=watchers, agreed=agreed or {})
+            yield OverlayLayer(kind=cls, below=below, inner=within, watchers=watchers, breaks=breaks)
 
     @contextlib.contextmanager
     def protect(self, underlay: Underlay) -> Iterator[OverlayLayer]:
@@ -230,8 +230,8 @@ class Overlay(abc.ABC):
                 stack.enter_context(
                     journal.hold(host, OverlayInterface(iface, self.NAME, mtu_bytes, over, words))
                 )
-            stack.enter_context(self.keyed(underlay, within))
-            layer = stack.enter_context(self.watched(below, within, underlay.raw))
+            breaks = stack.enter_context(self.keyed(underlay, within))
+            layer = stack.enter_context(self.watched(below, within, underlay.raw, breaks))
             layer.agreed.update(self.agreed(layer.watchers.look(), underlay), mtu_bytes=str(mtu_bytes))
             yield layer
 

@@ -203,3 +203,18 @@ def test_errors_come_when_the_timer_that_decides_has_run_out(tmp_path: Path) -> 
         assert stall.first_error_ns is not None and stall.errnos.keys() == {"eio"}
         came_s[timeout_s] = (stall.first_error_ns - stall.began_ns) / 1e9
     assert came_s[30] - came_s[15] == pytest.approx(15, abs=STEP_S)
+
+
+@pytest.mark.long
+def test_new_keys_that_are_not_made_are_missed_when_the_present_ones_end(tmp_path: Path) -> None:
+    """WireGuard's, 180 s after its last handshake; and it finds a peer again that it hears."""
+    faults = ("endpoint-changed:5s", *(f"handshakes-blocked:{lasts_s}s" for lasts_s in (100, 200, 300)))
+    transports = [word for name in ("iscsi", "nvme-tcp", "nbd") for word in ("--transport", name)]
+    found = measured(tmp_path, *PROTECTED[:2], "--protect", "wireguard", *transports, faults=faults)
+    assert len(found) == 3 * 4
+    # iSCSI and NVMe give up before a new handshake succeeds.
+    assert as_settings_say(found.values()) == 12 - 2 * 2
+    for lasts_s in (200, 300):
+        stall = of(found["wired+wireguard.nbd", f"handshakes-blocked:{lasts_s}s"])
+        # REKEY_TIMEOUT and its jitter.
+        assert stall.over_ns is not None and 0 <= (stall.over_ns - stall.ended_ns) / 1e9 < 5.34 + STEP_S

@@ -27,7 +27,7 @@ from harness.network.links import LinkPath
 from harness.parse import proc_crypto
 from harness.protection import layer, overlay
 from harness.protection.kind import Found, Leg, Protection, Underlay
-from harness.protection.layer import HEADER_BYTES
+from harness.protection.layer import HEADER_BYTES, Breaks
 from harness.protection.macsec import mka
 from harness.protection.overlay import Overlay
 from harness.protection.xfrm_listener import ListenerReport
@@ -157,7 +157,7 @@ class MacsecDriver(Overlay):
         }
 
     @contextlib.contextmanager
-    def keyed(self, underlay: Underlay, within: LinkPath) -> Iterator[None]:
+    def keyed(self, underlay: Underlay, within: LinkPath) -> Iterator[Breaks]:
         with contextlib.ExitStack() as stack:
             if self.negotiates:
                 private = self.run.private / f"mka-{underlay.below.index}"
@@ -169,7 +169,7 @@ class MacsecDriver(Overlay):
             else:
                 tell(within, _macs(underlay.below), self.cipher)
             overlay.open_up(within)
-            yield
+            yield dict
 
 
 def recognise(leg: Leg) -> Found | str | None:

@@ -15,9 +15,11 @@ import contextlib
 import functools
 import ipaddress
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.hosts import Host
+from harness.hosts.journal import Resource
 from harness.model import IPV4, Family, addresses
 from harness.model.errors import CommandFailed
 from harness.model.protections import PROTECTIONS, UDP_HEADER_BYTES
@@ -25,7 +27,7 @@ from harness.network import links, sysctls
 from harness.network.links import LinkPath
 from harness.protection import layer, overlay
 from harness.protection.kind import Found, Leg, Protection, Underlay
-from harness.protection.layer import Due, Tally, of_ip, within_ip
+from harness.protection.layer import Breaks, Due, Tally, of_ip, within_ip
 from harness.protection.overlay import Overlay
 from harness.protection.xfrm_listener import ListenerReport
 
@@ -122,7 +124,7 @@ class WireGuardDriver(Overlay):
         return WireGuardFrames(port=port(underlay.below, underlay.level), family=underlay.below.ip)
 
     @contextlib.contextmanager
-    def keyed(self, underlay: Underlay, within: LinkPath) -> Iterator[None]:
+    def keyed(self, underlay: Underlay, within: LinkPath) -> Iterator[Breaks]:
         number, keys = port(underlay.below, underlay.level), {}
         with contextlib.ExitStack() as stack:
             for end, host, iface, *_ in links.ends(within):
@@ -142,7 +144,13 @@ class WireGuardDriver(Overlay):
                     allowed=allowed,
                 )
             overlay.open_up(within)
-            yield
+
+            def breaks() -> Mapping[str, tuple[Host, Resource]]:
+                from harness.protection.wireguard import faults  # here, because most runs break nothing
+
+                return faults.of_peer(underlay.below, within, number)
+
+            yield breaks
 
     def agreed(self, reports: Sequence[ListenerReport], _underlay: Underlay) -> dict[str, str]:
         if not all(report.carried.agreed["handshake_unix_s"] for report in reports):

@@ -22,7 +22,7 @@ IN_FLIGHT = 64
 
 WORKLOAD, READ_WORKLOAD = "rand-write-4k", "rand-read-4k"
 
-HELP = f"What breaks, and for how long (:5s): {', '.join(LASTING)}; or in a moment: {', '.join(MOMENTARY)}."
+HELP = f"Lasting (:5s): {' '.join(LASTING)}; momentary: {' '.join(MOMENTARY)}."
 
 WITHOUT = {
     "depths": "--depth",

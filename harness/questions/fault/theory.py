@@ -34,6 +34,15 @@ IO_TIMEOUT_S = 30.0
 """How long a request may take before an initiator gives it up (SD_TIMEOUT of drivers/scsi/sd.h, and
 nvme_core.io_timeout)."""
 
+SESSION_S = 180.0
+"""REJECT_AFTER_TIME: so long after a handshake its keys end (the WireGuard paper, section 6.1)."""
+
+HANDSHAKE_S = 5.0 + 1 / 3
+"""REKEY_TIMEOUT and its jitter: one that was not answered is sent again (the same)."""
+
+SESSION_BEGAN_S = (3.0, 13.0)
+"""So long before a fault: a path's keys are made as it comes up, and the load begins 3 s before the fault."""
+
 ROUNDING = 1.02
 
 SHORTER = 8
@@ -117,6 +126,20 @@ def _lost_keys(_lasts_s: float) -> StallBounds:
     return _nothing_arrives(ACQUIRE_S)
 
 
+def _other_endpoint(lasts_s: float) -> StallBounds:
+    """The target sends its last answer again, whose acknowledgement went astray. Then its peer knows where it
+    is, and sends again by its own timeout, which may have run out just before."""
+    return _nothing_arrives(min(lasts_s, RTO_MIN_S + 1 / HZ))
+
+
+def _no_handshake(lasts_s: float) -> StallBounds:
+    """The present keys end some time, and I/O goes on with the first handshake that succeeds. Packets wait
+    for it in the kernel, so TCP does not count them as lost."""
+    newest_s, oldest_s = SESSION_BEGAN_S
+    most_s = lasts_s + _late(HANDSHAKE_S) + PROBE_S - (SESSION_S - oldest_s)
+    return StallBounds(max(0.0, lasts_s - (SESSION_S - newest_s)), max(0.0, most_s))
+
+
 def _no_request_is_late(_lasts_s: float) -> StallBounds:
     return NONE
 
@@ -133,6 +156,8 @@ OF_LINKS: Mapping[str, Callable[[float], StallBounds]] = {
     # The kernel has the keys.
     "ike-daemon-killed": _no_request_is_late,
     "ike-daemon-stopped": _no_request_is_late,
+    "endpoint-changed": _other_endpoint,
+    "handshakes-blocked": _no_handshake,
 }
 
 OF_SERVERS = ("target-down", "connection-reset", "login-refused")

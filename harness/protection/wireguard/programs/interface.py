@@ -6,6 +6,7 @@ arguments it carries out one request:
 
 ``open``   gives an interface a fresh private key, which never leaves its host; prints the public one
 ``peer``   gives it its peer
+``change`` changes its peer for a while: where it is, or the preshared key
 ``found``  tells an interface's port, its firewall mark and its peers, as somebody else has set them
 
 With arguments (interface, the one below it, and 4 or 6 for that link's IP) it reports on SIGUSR1 what the
@@ -37,8 +38,9 @@ KEY_BYTES = 32
 WG_GET, WG_SET = 0, 1
 WG_IFNAME, WG_PRIVATE, WG_PUBLIC, WG_FLAGS, WG_PORT, WG_MARK, WG_PEERS = 2, 3, 4, 5, 6, 7, 8
 WG_REPLACE_PEERS = 1
-PEER_PUBLIC, PEER_FLAGS, PEER_ENDPOINT, PEER_HANDSHAKE, PEER_RX, PEER_TX, PEER_ALLOWED = 1, 3, 4, 6, 7, 8, 9
-PEER_REPLACE_ALLOWED = 2
+PEER_PUBLIC, PEER_PRESHARED, PEER_FLAGS, PEER_ENDPOINT, PEER_HANDSHAKE = 1, 2, 3, 4, 6
+PEER_RX, PEER_TX, PEER_ALLOWED = 7, 8, 9
+PEER_REPLACE_ALLOWED, PEER_UPDATE_ONLY = 2, 4
 ALLOWED_FAMILY, ALLOWED_ADDRESS, ALLOWED_BITS = 1, 2, 3
 
 
@@ -63,14 +65,6 @@ def add_peer(request: dict[str, Any]) -> None:
 
     Without an ``address`` the peer is where its handshake comes from.
     """
-    endpoint = b""
-    if request["address"]:
-        family = family_of(request["address"])
-        where = struct.pack("=H", family) + struct.pack("!H", request["port"])
-        address = socket.inet_pton(family, request["address"])
-        # struct sockaddr_in ends with padding; sockaddr_in6 has a flow before the address and a scope after.
-        rest = address + bytes(8) if family == socket.AF_INET else bytes(4) + address + bytes(4)
-        endpoint = attribute(PEER_ENDPOINT, where + rest)
     family = family_of(request["allowed"])
     allowed_address = socket.inet_pton(family, request["allowed"])
     allowed = nested(
@@ -83,12 +77,40 @@ def add_peer(request: dict[str, Any]) -> None:
         0,
         attribute(PEER_PUBLIC, bytes.fromhex(request["public_key"])),
         attribute(PEER_FLAGS, struct.pack("=I", PEER_REPLACE_ALLOWED)),
-        endpoint,
+        endpoint(request),
         nested(PEER_ALLOWED, allowed),
     )
-    body = attribute(WG_IFNAME, request["interface"].encode() + b"\0")
-    body += attribute(WG_FLAGS, struct.pack("=I", WG_REPLACE_PEERS)) + nested(WG_PEERS, peer)
+    set_peer(request["interface"], peer, attribute(WG_FLAGS, struct.pack("=I", WG_REPLACE_PEERS)))
+
+
+def endpoint(request: dict[str, Any]) -> bytes:
+    """Where a peer is; nothing without an ``address``."""
+    if not request.get("address"):
+        return b""
+    family = family_of(request["address"])
+    where = struct.pack("=H", family) + struct.pack("!H", request["port"])
+    address = socket.inet_pton(family, request["address"])
+    # struct sockaddr_in ends with padding; sockaddr_in6 has a flow before the address and a scope after.
+    rest = address + bytes(8) if family == socket.AF_INET else bytes(4) + address + bytes(4)
+    return attribute(PEER_ENDPOINT, where + rest)
+
+
+def set_peer(interface: str, peer: bytes, *more: bytes) -> None:
+    body = attribute(WG_IFNAME, interface.encode() + b"\0") + b"".join(more) + nested(WG_PEERS, peer)
     NetlinkFamily("wireguard").ask(WG_SET, body, NLM_F_ACK)
+
+
+def change_peer(request: dict[str, Any]) -> None:
+    """Change an interface's peer, if it is still there, and keep its session: its ``address`` and ``port``,
+    or its ``preshared`` key (hexadecimal; zeros are none, linux/wireguard.h)."""
+    interface = request["interface"]
+    changed = endpoint(request)
+    if "preshared" in request:
+        changed += attribute(PEER_PRESHARED, bytes.fromhex(request["preshared"]))
+    for _, text in attributes(wireguard(interface)[0].get(WG_PEERS, b"")):
+        key = attribute(PEER_PUBLIC, dict(attributes(text))[PEER_PUBLIC])
+        flags = attribute(PEER_FLAGS, struct.pack("=I", PEER_UPDATE_ONLY))
+        set_peer(interface, nested(0, key, flags, changed))
 
 
 def found(request: dict[str, Any]) -> dict[str, Any]:
@@ -140,4 +162,4 @@ if __name__ == "__main__":
     if sys.argv[1:]:
         watch_interface(WireGuardCounters(sys.argv[1]).look, *sys.argv[2:])
     else:
-        answer({"open": open_wireguard, "peer": add_peer, "found": found})
+        answer({"open": open_wireguard, "peer": add_peer, "change": change_peer, "found": found})

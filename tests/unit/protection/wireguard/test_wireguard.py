@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import struct
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from harness.analysis.wire import framings
+from harness.hosts.programs.netlink import attribute, attributes, nested
 from harness.model import IPV4, IPV6, IpsecMode
 from harness.model.errors import CommandFailed
 from harness.model.protections import PROTECTIONS
 from harness.protection import layer, overlay
 from harness.protection.capture import expression
 from harness.protection.layer import ETHERTYPE_IPV4, Tally
+from harness.protection.wireguard import faults
 from harness.protection.wireguard import kind as wireguard
+from harness.protection.wireguard.programs import interface
 from harness.protection.xfrm_listener import ListenerReport, OverlayCounters, XfrmListeners
+from harness.storage import requests
 from harness.testbeds.requirements import Asked
 from tests.unit.fakes import FakeXfrmListener, World
 from tests.unit.protection.test_overlay import PATH, RUN, UNDERLAY, carried, datagram
@@ -139,3 +145,59 @@ def test_doctor_tries_an_interface(tmp_path: Path) -> None:
     world = World(broken=lambda command: command.argv == ("modprobe", "wireguard"))
     ((_, message),) = problems(tried(world, "target", tmp_path, asked)).items()
     assert "needs the module wireguard" in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "meanwhile", "before"),
+    [
+        (
+            "endpoint-changed",
+            {"address": "127.0.0.1", "port": 9},
+            {"address": "198.18.7.2", "port": 0x4807},
+        ),
+        ("handshakes-blocked", {"preshared": "ff" * 32}, {"preshared": "00" * 32}),
+    ],
+)
+def test_a_fault_changes_the_initiator_s_peer_and_its_host_can_undo_it(
+    kind: str, meanwhile: dict[str, Any], before: dict[str, Any]
+) -> None:
+    within = overlay.inner_path(PATH, tag="abcd", level=0)
+    host, fault = faults.of_peer(PATH, within, wireguard.port(PATH, 0))[kind]
+    assert host is PATH.initiator
+    assert isinstance(fault, requests.Made)
+    for step, values in [(fault.make, meanwhile), (fault.remove, before)]:
+        assert json.loads(step.input) == {"do": "change", "interface": "habcdw7", **values}
+
+
+@pytest.mark.parametrize(
+    ("request_", "changed"),
+    [
+        (
+            {"address": "127.0.0.1", "port": 9},
+            {interface.PEER_ENDPOINT: struct.pack("=H", 2) + bytes([0, 9, 127, 0, 0, 1]) + bytes(8)},
+        ),
+        ({"preshared": "ff" * 32}, {interface.PEER_PRESHARED: b"\xff" * 32}),
+    ],
+)
+def test_a_peer_that_is_changed_stays_and_keeps_the_rest(
+    request_: dict[str, Any], changed: dict[int, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, asked = bytes(range(32)), list[tuple[int, bytes]]()
+
+    class Kernel:
+        def __init__(self, _family: str) -> None:
+            pass
+
+        def ask(self, command: int, body: bytes, _flags: int) -> list[dict[int, bytes]]:
+            asked.append((command, body))
+            return [{interface.WG_PEERS: nested(0, attribute(interface.PEER_PUBLIC, key))}]
+
+    monkeypatch.setattr(interface, "NetlinkFamily", Kernel)
+    interface.change_peer({"interface": "wg0", **request_})
+    _, (command, body) = asked
+    said = dict(attributes(body))
+    assert command == interface.WG_SET and said.keys() == {interface.WG_IFNAME, interface.WG_PEERS}
+    ((_, peer),) = attributes(said[interface.WG_PEERS])
+    update = struct.pack("=I", interface.PEER_UPDATE_ONLY)
+    same = {interface.PEER_PUBLIC: key, interface.PEER_FLAGS: update}
+    assert dict(attributes(peer)) == same | changed

@@ -7,7 +7,7 @@ import pytest
 
 from harness.model.stalls import KernelMessage
 from harness.questions.fault.section import Fault
-from harness.questions.fault.theory import NEVER, StallBounds
+from harness.questions.fault.theory import NEVER, NONE, StallBounds
 from tests.unit.questions.fault.made import S, assert_settings_say, planned, said_of, stalled
 
 
@@ -23,6 +23,13 @@ def test_nobody_sets_a_timeout_unless_asked() -> None:
         # It fails the requests before TCP sends again.
         (Fault("loss-100", 30.0), {"timeout": "10"}, None),
         (Fault("connection-reset"), {}, NEVER),
+        # The target is heard again after TCP's least timeout.
+        (Fault("endpoint-changed", 5.0), {}, StallBounds(0.2, 0.7)),
+        (Fault("endpoint-changed", 0.1), {}, StallBounds(0.2, 0.2)),
+        # Of 180 s that keys last, 3 to 13 are over; a handshake is tried again after 5 s.
+        (Fault("handshakes-blocked", 100.0), {}, NONE),
+        (Fault("handshakes-blocked", 165.0), {}, StallBounds(0.0, 4.5)),
+        (Fault("handshakes-blocked", 200.0), {}, StallBounds(23.0, 39.5)),
     ],
 )
 def test_settings_say_how_long_a_stall_is(

@@ -218,3 +218,15 @@ def test_new_keys_that_are_not_made_are_missed_when_the_present_ones_end(tmp_pat
         stall = of(found["wired+wireguard.nbd", f"handshakes-blocked:{lasts_s}s"])
         # REKEY_TIMEOUT and its jitter.
         assert stall.over_ns is not None and 0 <= (stall.over_ns - stall.ended_ns) / 1e9 < 5.34 + STEP_S
+
+
+@pytest.mark.long
+def test_a_channel_has_no_keys_soon_after_its_key_server_is_gone(tmp_path: Path) -> None:
+    faults = [f"key-server-gone:{lasts_s}s" for lasts_s in (3, 10, 20)]
+    transports = [word for name in ("iscsi", "nvme-tcp", "nbd") for word in ("--transport", name)]
+    found = measured(tmp_path, *PROTECTED[:2], "--protect", "macsec-mka", *transports, faults=faults)
+    assert len(found) == 3 * 3
+    # iSCSI and NVMe may give the connection up before TCP sends again.
+    assert as_settings_say(found.values()) == 3 + 2
+    for (_, fault), record in found.items():
+        assert bool(of(record).late) is (fault != "key-server-gone:3s")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -10,6 +9,7 @@ import msgspec
 from harness.hosts import Host
 from harness.hosts.journal import Resource
 from harness.hosts.undo import UndoStep
+from harness.protection.faults import Killed, Stopped
 from harness.protection.ipsec import Tunnel
 from harness.protection.ipsec.charon import Charon
 from harness.protection.xfrm_listener import REQID
@@ -47,46 +47,6 @@ class Rekeying(msgspec.Struct, frozen=True):
         return ()
 
 
-class Killed(msgspec.Struct, frozen=True):
-    """A charon that is killed, and back with what it knew of ``tunnel``: not of what was negotiated."""
-
-    name: str
-    charon: Charon
-    again: Callable[[], object]
-
-    def acquire(self, _host: Host) -> None:
-        if self.charon.daemon is not None:
-            self.charon.daemon.signal(signal.SIGKILL)
-
-    def restore(self) -> None:
-        self.again()
-
-    def undo(self) -> tuple[UndoStep, ...]:
-        """Nothing to do: it was the run's own."""
-        return ()
-
-
-class Stopped(msgspec.Struct, frozen=True):
-    """A charon that answers no more, until it goes on."""
-
-    name: str
-    charon: Charon
-
-    def _signal(self, number: int) -> None:
-        if self.charon.daemon is not None:
-            self.charon.daemon.signal(number)
-
-    def acquire(self, _host: Host) -> None:
-        self._signal(signal.SIGSTOP)
-
-    def restore(self) -> None:
-        self._signal(signal.SIGCONT)
-
-    def undo(self) -> tuple[UndoStep, ...]:
-        """Nothing to do: it ends with the run, and no packet waits for it."""
-        return ()
-
-
 def of_tunnel(
     tunnel: Tunnel, charons: tuple[Charon, Charon], of_target: Callable[[], Charon]
 ) -> Mapping[str, tuple[Host, Resource]]:
@@ -94,10 +54,15 @@ def of_tunnel(
     path, name = tunnel.path, tunnel.name
     lost = LostAssociations(path.target_address, path.initiator_address, path.index)
     initiator, target = charons
-    return {
+    found: dict[str, tuple[Host, Resource]] = {
         "sa-deleted": (path.target, lost),
         "rekey-ike": (path.initiator, Rekeying(name, "ike", initiator)),
         "rekey-child": (path.initiator, Rekeying(name, "child", initiator)),
-        "ike-daemon-killed": (path.target, Killed(name, target, lambda: tunnel.load("target", of_target()))),
-        "ike-daemon-stopped": (path.target, Stopped(name, target)),
     }
+    if target.daemon is not None:
+        again = Killed(name, target.daemon, lambda: tunnel.load("target", of_target()))
+        found |= {
+            "ike-daemon-killed": (path.target, again),
+            "ike-daemon-stopped": (path.target, Stopped(name, target.daemon)),
+        }
+    return found

@@ -19,13 +19,14 @@ from dataclasses import dataclass
 import msgspec
 
 from harness.hosts import Host
+from harness.hosts.journal import Resource
 from harness.model import ENDS, End
 from harness.model.errors import CommandFailed, RequirementError
 from harness.model.protections import PROTECTIONS
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.parse import proc_crypto
-from harness.protection import layer, overlay
+from harness.protection import faults, layer, overlay
 from harness.protection.kind import Found, Leg, Protection, Underlay
 from harness.protection.layer import HEADER_BYTES, Breaks
 from harness.protection.macsec import mka
@@ -158,18 +159,17 @@ class MacsecDriver(Overlay):
 
     @contextlib.contextmanager
     def keyed(self, underlay: Underlay, within: LinkPath) -> Iterator[Breaks]:
+        below, found = underlay.below, dict[str, tuple[Host, Resource]]()
         with contextlib.ExitStack() as stack:
             if self.negotiates:
-                private = self.run.private / f"mka-{underlay.below.index}"
-                stack.enter_context(
-                    mka.agreement(
-                        underlay.below, port=channel_port(underlay.below), private=private, logs=underlay.raw
-                    )
-                )
+                private = self.run.private / f"mka-{below.index}"
+                agreement = mka.agreement(below, port=channel_port(below), private=private, logs=underlay.raw)
+                server = stack.enter_context(agreement)
+                found["key-server-gone"] = below.initiator, faults.Stopped(mka.PROGRAM, server)
             else:
-                tell(within, _macs(underlay.below), self.cipher)
+                tell(within, _macs(below), self.cipher)
             overlay.open_up(within)
-            yield dict
+            yield lambda: found
 
 
 def recognise(leg: Leg) -> Found | str | None:

@@ -17,11 +17,11 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.hosts import Host, runner
+from harness.hosts import Daemon, Host, runner
 from harness.model import ENDS
 from harness.model.errors import CommandFailed, RequirementError
 from harness.network import links
@@ -54,9 +54,9 @@ def configuration(secret: Secret, *, priority: int, port: int, socket: Path) -> 
 
 
 @contextlib.contextmanager
-def agreement(path: LinkPath, *, port: int, private: Path, logs: Path) -> Iterator[None]:
+def agreement(path: LinkPath, *, port: int, private: Path, logs: Path) -> Iterator[Daemon]:
     """Keep wpa_supplicant at both ends of ``path``, whose MACsec interfaces have the keys agreed on, and
-    channels of ``port``.
+    channels of ``port``; yields the key server's, which is the initiator's.
 
     RequirementError where it is not installed or its frames do not pass; CommandFailed if the ends do not
     agree in time.
@@ -68,19 +68,20 @@ def agreement(path: LinkPath, *, port: int, private: Path, logs: Path) -> Iterat
         )
     secret = Secret()
     with contextlib.ExitStack() as stack:
-        asked = [
-            (host, stack.enter_context(_participant(host, iface, port, secret, number, private / end, logs)))
+        ends = [
+            stack.enter_context(_participant(host, iface, port, secret, number, private / end, logs))
             for number, (end, host, iface, _, _) in enumerate(links.ends(path), start=1)
         ]
         until = time.monotonic() + DEADLINE_S
-        while not all("Secured=Yes" in host.run(ask, check=False).stdout.splitlines() for host, ask in asked):
+        while not all(is_secured() for _, is_secured in ends):
             if time.monotonic() > until:
                 raise CommandFailed(
                     f"expected the ends of {path.initiator_iface} to agree on keys within {DEADLINE_S:.0f} s "
                     f"(MKA): {runner.tail(logs / _log(ENDS[0]))}",
                 )
             time.sleep(0.1)
-        yield
+        ((server, _), _) = ends
+        yield server
 
 
 def _log(end: str) -> str:
@@ -90,8 +91,8 @@ def _log(end: str) -> str:
 @contextlib.contextmanager
 def _participant(
     host: Host, iface: str, port: int, secret: Secret, priority: int, private: Path, logs: Path
-) -> Iterator[list[str]]:
-    """Keep wpa_supplicant on an interface; yields the command that asks it for its state."""
+) -> Iterator[tuple[Daemon, Callable[[], bool]]]:
+    """Keep wpa_supplicant on an interface; yields it, and whether its channel has keys."""
     host.run([PROGRAM, "-v"])  # RequirementError if there is none
     socket, file = private / PROGRAM, private / f"{PROGRAM}.conf"
     host.write_secret(file, configuration(secret, priority=priority, port=port, socket=socket))
@@ -102,5 +103,8 @@ def _participant(
     def answers() -> bool:
         return host.run(ask, check=False).status == 0
 
-    with host.daemon(argv, log=log, ready=answers, deadline_s=DEADLINE_S):
-        yield ask
+    def is_secured() -> bool:
+        return "Secured=Yes" in host.run(ask, check=False).stdout.splitlines()
+
+    with host.daemon(argv, log=log, ready=answers, deadline_s=DEADLINE_S) as daemon:
+        yield daemon, is_secured

@@ -19,12 +19,13 @@ LASTING = (
     *("link-down", "initiator-link-down"),
     *("loss-1", "loss-10", "loss-100", "loss-100-to-target", "loss-100-to-initiator"),
     *("delay-10x", "delay-100x", "target-down", "login-refused", "disk-errors", "disk-stalls"),
-    *("ike-daemon-killed", "ike-daemon-stopped", "endpoint-changed", "handshakes-blocked"),
+    *("ike-daemon-killed", "ike-daemon-stopped"),
+    *("endpoint-changed", "handshakes-blocked", "key-server-gone"),
 )
 """Faults that last for a time: an interface is down; packets are lost, in per cent, both ways or one; a round
 trip is longer; the target's server has no connections and takes none, or resets one and refuses the next;
 its disk answers with errors or not at all; its IKE daemon does not answer. The initiator looks for its peer
-elsewhere, or agrees on no new keys with it."""
+elsewhere, agrees on no new keys with it, or its daemon does not answer."""
 
 OF_OWN_LINKS = ("loss-1", "loss-10", "delay-10x", "delay-100x")
 """Of these, what a run does to links that are its own."""

@@ -43,6 +43,10 @@ HANDSHAKE_S = 5.0 + 1 / 3
 SESSION_BEGAN_S = (3.0, 13.0)
 """So long before a fault: a path's keys are made as it comes up, and the load begins 3 s before the fault."""
 
+MKA_LIFE_S, MKA_HELLO_S = 6.0, 2.0
+"""802.1X-2020, table 9-3: an end that was not heard of for so long is gone; each says that often that it is
+there, and wpa_supplicant looks that often who is."""
+
 ROUNDING = 1.02
 
 SHORTER = 8
@@ -140,6 +144,16 @@ def _no_handshake(lasts_s: float) -> StallBounds:
     return StallBounds(max(0.0, lasts_s - (SESSION_S - newest_s)), max(0.0, most_s))
 
 
+def _no_key_server(lasts_s: float) -> StallBounds:
+    """Who misses the key server deletes the keys, a hello sooner or later; two hellos after it is back, there
+    are new ones. Then TCP sends again."""
+    least_s = lasts_s - (MKA_LIFE_S + MKA_HELLO_S)
+    most_s = lasts_s + 2 * MKA_HELLO_S - (MKA_LIFE_S - MKA_HELLO_S)
+    if lasts_s <= MKA_LIFE_S - MKA_HELLO_S:
+        return NONE
+    return StallBounds(_nothing_arrives(least_s).least_s, _nothing_arrives(most_s).most_s)
+
+
 def _no_request_is_late(_lasts_s: float) -> StallBounds:
     return NONE
 
@@ -158,6 +172,7 @@ OF_LINKS: Mapping[str, Callable[[float], StallBounds]] = {
     "ike-daemon-stopped": _no_request_is_late,
     "endpoint-changed": _other_endpoint,
     "handshakes-blocked": _no_handshake,
+    "key-server-gone": _no_key_server,
 }
 
 OF_SERVERS = ("target-down", "connection-reset", "login-refused")

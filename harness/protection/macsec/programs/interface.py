@@ -15,6 +15,7 @@ from typing import Any
 
 from harness.hosts.programs.netlink import NLM_F_DUMP, NetlinkFamily, attributes
 from harness.protection.programs.overlay import number, watch_interface
+from harness.protection.programs.watching import lines_of
 
 MACSEC_GET = 0
 MACSEC_IFINDEX, MACSEC_SECY, MACSEC_TXSAS, MACSEC_RXSCS, MACSEC_TX = 1, 4, 5, 6, 7
@@ -24,6 +25,8 @@ STRICT = 2
 RXSC_STATS = 4
 TX_PACKETS, TX_BYTES, RX_BYTES, RX_PACKETS = 2, 4, 2, 5
 """Out…Encrypted, InOctetsDecrypted, InPktsOK: signed-only and invalid frames do not count."""
+MACS_BYTES = 12
+"""What the interface counts of each frame that was not encrypted: its addresses."""
 
 
 class MacsecCounters:
@@ -44,20 +47,26 @@ class MacsecCounters:
             "is_encrypting": bool(number(secy[SECY_PROTECT]) and number(secy[SECY_ENCRYPT])),
             "is_strict": number(secy[SECY_VALIDATE]) == STRICT,
         }
-        found = {
-            "tx_packets": number(sent[TX_PACKETS]),
-            "tx_bytes": number(sent[TX_BYTES]),
-            "rx_packets": 0,
-            "rx_bytes": 0,
-        }
         numbers = {}
         for _, text in attributes(mine.get(MACSEC_TXSAS, b"")):
             made = dict(attributes(text))
             numbers[number(made[SA_NUMBER])] = number(made[SA_NEXT_PACKET]) - 1
-        for _, text in attributes(mine.get(MACSEC_RXSCS, b"")):
-            got = dict(attributes(dict(attributes(text))[RXSC_STATS]))
-            found["rx_packets"] += number(got[RX_PACKETS])
-            found["rx_bytes"] += number(got[RX_BYTES])
+        got = [
+            dict(attributes(dict(attributes(text))[RXSC_STATS]))
+            for _, text in attributes(mine.get(MACSEC_RXSCS, b""))
+        ]
+        channels = tuple(sum(number(each[what]) for each in got) for what in (RX_PACKETS, RX_BYTES))
+        # A receiving channel goes with its counters when the peer does not answer MKA. The interface's stay.
+        fields = lines_of("/proc/net/dev", self.interface + ":").partition(":")[2].split()
+        packets = int(fields[1])
+        in_all = (packets, int(fields[0]) - MACS_BYTES * packets)
+        rx_packets, rx_bytes = in_all if packets > channels[0] else channels
+        found = {
+            "tx_packets": number(sent[TX_PACKETS]),
+            "tx_bytes": number(sent[TX_BYTES]),
+            "rx_packets": rx_packets,
+            "rx_bytes": rx_bytes,
+        }
         return {**found, "numbers": numbers, "agreed": agreed}
 
 

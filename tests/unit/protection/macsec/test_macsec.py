@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
+import signal
 from pathlib import Path
 from unittest import mock
 
@@ -14,7 +16,9 @@ from harness.analysis.wire import framings
 from harness.model import IpsecMode
 from harness.model.errors import CommandFailed
 from harness.parse.profiles import load_proposal
+from harness.protection import overlay
 from harness.protection.capture import expression
+from harness.protection.faults import Stopped
 from harness.protection.layer import ETHERTYPE_IPV4
 from harness.protection.macsec import kind as macsec
 from harness.protection.macsec import mka
@@ -119,3 +123,19 @@ def test_the_interface_that_protects_is_watched_and_not_the_vlan_over_it() -> No
 def test_doctor_tries_an_interface(tmp_path: Path) -> None:
     asked = Asked(transports=(), protections=("macsec",))
     assert "an interface of MACsec" in [each.what for each in tried(World(), "target", tmp_path, asked)]
+
+
+def test_where_the_ends_agree_on_keys_their_server_can_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon = mock.Mock()
+    monkeypatch.setattr(mka, "agreement", lambda *_, **__: contextlib.nullcontext(daemon))
+    monkeypatch.setattr(macsec, "_macs", lambda _: MACS)
+    monkeypatch.setattr(overlay, "open_up", lambda _: None)
+    run = mock.Mock(private=Path())
+    with macsec.MacsecDriver(run=run).keyed(UNDERLAY, PATH) as breaks:
+        assert not breaks(), "static keys need no daemon"
+    with macsec.MacsecDriver(run=run, negotiates=True).keyed(UNDERLAY, PATH) as breaks:
+        ((host, gone),) = breaks().values()
+    assert host is PATH.initiator and isinstance(gone, Stopped) and not gone.undo()
+    gone.acquire(host)
+    gone.restore()
+    assert [call.args for call in daemon.signal.call_args_list] == [(signal.SIGSTOP,), (signal.SIGCONT,)]

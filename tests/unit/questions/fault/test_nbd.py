@@ -30,6 +30,10 @@ def test_nobody_sets_a_timeout_unless_asked() -> None:
         (Fault("handshakes-blocked", 100.0), {}, NONE),
         (Fault("handshakes-blocked", 165.0), {}, StallBounds(0.0, 4.5)),
         (Fault("handshakes-blocked", 200.0), {}, StallBounds(23.0, 39.5)),
+        # MKA misses an end after 6 s, a hello of 2 s sooner or later.
+        (Fault("key-server-gone", 4.0), {}, NONE),
+        (Fault("key-server-gone", 5.0), {}, StallBounds(0.0, 7.3)),
+        (Fault("key-server-gone", 20.0), {}, StallBounds(12.6, 30.1)),
     ],
 )
 def test_settings_say_how_long_a_stall_is(

@@ -79,6 +79,8 @@ def switch(place: LinkPlace, path: LinkPath, folders: Folders) -> Iterator[Mappi
             return lambda: hop.run(["test", "-S", f"{private}/{name}"], check=False).status == 0
 
         controller = stack.enter_context(_controller(place, path, settings))
+        # A column that comes up again finds the database of the first time, which ovsdb-tool refuses.
+        hop.run(["rm", "-rf", str(private)])
         hop.run(["mkdir", "-p", "-m", "700", str(private)])
         start(
             controller,

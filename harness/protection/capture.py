@@ -36,9 +36,9 @@ from harness.protection.layer import (
     within_ip,
 )
 
-SNAP_BYTES = 96
-"""Bytes kept of each frame: two VLAN tags, IPv6 with its hop-by-hop options, and what distinguishes
-packets."""
+SNAP_BYTES = 144
+"""Bytes kept of each frame: two VLAN tags, IPv6 with its hop-by-hop options or an ICMPv6 error, and what
+distinguishes packets."""
 
 PCAP_HEADER_BYTES = 24
 RECORD_HEADER_BYTES = 16
@@ -52,9 +52,15 @@ own."""
 RAW_IP = (12, 101)
 ETHERTYPE_ARP, ETHERTYPE_EAPOL = 0x0806, 0x888E
 VLAN_TAGS = (0x8100, 0x88A8)
-IPPROTO_TCP, IPPROTO_UDP, IPPROTO_ICMPV6 = 6, 17, 58
+IPPROTO_ICMP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_ICMPV6 = 1, 6, 17, 58
 NEIGHBOUR_DISCOVERY = (*range(130, 138), 143)
 """Types of ICMPv6 by which hosts and routers find each other: RFC 2710, 3810 and 4861."""
+
+ICMP_ERRORS = {IPPROTO_ICMP: (3, 11), IPPROTO_ICMPV6: (1, 2, 3)}
+"""Types by which a router says that it did not pass a packet on: unreachable, too large, too many hops. After
+8 bytes the packet follows, or its beginning: RFC 792 and 4443."""
+
+ICMP_BYTES = 8
 
 SAMPLES_PER_S = 64
 MOST_SPARSE = 256
@@ -265,8 +271,12 @@ class FrameReader:
     def _is_control(self, kind: int, packet: bytes) -> bool:
         if self.frames.is_control(kind, packet):
             return True
-        if kind == ETHERTYPE_IPV6 and (found := of_ip(kind, packet)) is not None:
-            protocol, rest, _ = found
+        if (found := of_ip(kind, packet)) is not None:
+            protocol, rest, offset = found
+            if not offset and rest[0] in ICMP_ERRORS.get(protocol, ()):
+                # Nothing is in clear there that was not before.
+                quoted = rest[ICMP_BYTES:]
+                return self.frames.number(kind, quoted) is not None or self.frames.is_control(kind, quoted)
             return protocol == IPPROTO_ICMPV6 and rest[0] in NEIGHBOUR_DISCOVERY
         return kind in (ETHERTYPE_ARP, ETHERTYPE_EAPOL)
 

@@ -121,7 +121,11 @@ IN_CLEAR = {
     "its first fragment": fakes.tcp(40000, 3260, NEAR, FAR, fragment=0x2000),
     "a fragment behind the first, which has no ports": fakes.tcp(0, 0, NEAR, FAR, fragment=0x00B9),
 }
+QUOTED = bytes([3, 1]) + bytes(6)
+"""ICMP: a router could not reach the target. The packet follows."""
 CONTROL = {
+    "a router's report on a protected packet": ipv4(1, QUOTED + PACKET[14:], "10.0.0.1", NEAR),
+    "its report on IKE": ipv4(1, QUOTED + udp(IKE_PORT)[14:], "10.0.0.1", NEAR),
     "IKE": udp(IKE_PORT),
     "its answer": fakes.udp(IKE_PORT, 40000, FAR, NEAR),
     "ARP": arp(),
@@ -132,6 +136,7 @@ CONTROL = {
 OTHERS = {
     "another connection": fakes.tcp(40000, 22, NEAR, FAR),
     "ICMP": ipv4(1, bytes(40), NEAR, FAR),
+    "a router's report on a segment in clear": ipv4(1, QUOTED + SEGMENT[14:], "10.0.0.1", NEAR),
     "IKE with somebody else": udp(IKE_PORT, "10.0.0.1"),
     "somebody else's IKE": udp(500, source=500),
     "another datagram": udp(53, source=5000),
@@ -153,7 +158,8 @@ def test_each_kind_of_frame_is_reported() -> None:
 
 
 def test_a_frame_that_is_cut_short_anywhere_is_never_taken_for_control() -> None:
-    for whole in (SEGMENT, vlan(1, udp(9, source=IKE_PORT)), PACKET):
+    report = CONTROL["a router's report on a protected packet"]
+    for whole in (SEGMENT, vlan(1, udp(9, source=IKE_PORT)), PACKET, report):
         for length in range(len(whole)):
             assert classified(whole[:length]) in (OTHER, classified(whole)), length
 

@@ -62,6 +62,11 @@ ICMP_ERRORS = {IPPROTO_ICMP: (3, 11), IPPROTO_ICMPV6: (1, 2, 3)}
 
 ICMP_BYTES = 8
 
+LLC_BYTES = 6
+LAYER_2_UPDATE = b"\x00\x01\xaf\x81\x01\x00"
+"""What an access point sends for bridges to learn where a station is that associates: IEEE 802.11F, 6.3, and
+cfg80211_send_layer2_update() of net/wireless/util.c. Its length stands where others have an EtherType."""
+
 SAMPLES_PER_S = 64
 MOST_SPARSE = 256
 PRIMES = {1: 1, 2: 2, 4: 3, 8: 7, 16: 13, 32: 31, 64: 61, 128: 127, 256: 251}
@@ -278,7 +283,8 @@ class FrameReader:
                 quoted = rest[ICMP_BYTES:]
                 return self.frames.number(kind, quoted) is not None or self.frames.is_control(kind, quoted)
             return protocol == IPPROTO_ICMPV6 and rest[0] in NEIGHBOUR_DISCOVERY
-        return kind in (ETHERTYPE_ARP, ETHERTYPE_EAPOL)
+        is_update = kind == LLC_BYTES and packet.startswith(LAYER_2_UPDATE)
+        return is_update or kind in (ETHERTYPE_ARP, ETHERTYPE_EAPOL)
 
 
 def _named(kind: int, packet: bytes) -> str:

@@ -24,6 +24,8 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
     did not end. ``longest_ns`` is the longest latency. ``errnos`` counts failed requests, and the first of
     them ended ``first_error_ns`` after the load began.
 
+    ``hops`` are between the ends, which are not told of what breaks behind the next one.
+
     Each written block was read back: ``written`` of them had acknowledged writes, and of ``lost`` ones the
     last of these was not there. ``messages`` are the initiator's kernel's.
     """
@@ -44,6 +46,7 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
     lost: Count = 0
     not_read_back: Detail | None = None
     messages: tuple[KernelMessage, ...] = ()
+    hops: Count = 0
 
     @property
     def is_over(self) -> bool:

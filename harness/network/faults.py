@@ -11,24 +11,29 @@ import msgspec
 from harness.hosts import Host
 from harness.hosts.journal import Resource
 from harness.hosts.undo import UndoStep
-from harness.model import ENDS, LinkProfile, addresses
+from harness.model import ENDS, Family, LinkProfile, addresses
 from harness.model.errors import RequirementError
 from harness.network import links
 from harness.network.links import LinkPath
+from harness.network.paths.chain import FAR
 
 Places = Sequence[tuple[Host, Resource]]
 
 
 class LinkDown(msgspec.Struct, frozen=True):
-    """An interface that is down. Its addresses stay, and the kernel restores their routes (ip-link(8))."""
+    """An interface that is down. Its addresses stay (``links.QUIET``), and the kernel restores their routes
+    (ip-link(8)), but not those through a router: ``routes`` are lines of ip(8) for all that it had."""
 
     iface: str
+    family: Family
+    routes: str
 
     def acquire(self, host: Host) -> None:
         host.run(["ip", "link", "set", "dev", self.iface, "down"])
 
     def undo(self) -> tuple[UndoStep, ...]:
-        return (UndoStep(("ip", "link", "set", "dev", self.iface, "up")),)
+        up = UndoStep(("ip", "link", "set", "dev", self.iface, "up"))
+        return (up, UndoStep((*links.ip(self.family), "-batch", "-"), input=self.routes))
 
 
 class WorseLink(msgspec.Struct, frozen=True):
@@ -112,10 +117,28 @@ def _blocked(path: LinkPath, most_s: int, end: str, *directions: str) -> Places:
     return found
 
 
+def _down(host: Host, iface: str, family: Family) -> Places:
+    found = host.run([*links.ip(family), "route", "show", "dev", iface]).stdout
+    routes = "".join(f"route replace {line.strip()} dev {iface}\n" for line in found.splitlines())
+    return [(host, LinkDown(iface, family, routes))]
+
+
 def _link_down(end: str) -> Callable[[LinkPath], Places]:
-    return lambda path: [
-        (host, LinkDown(iface)) for name, host, iface, _, _ in links.ends(path) if name == end
-    ]
+    def places(path: LinkPath) -> Places:
+        ((host, iface),) = [(host, iface) for name, host, iface, _, _ in links.ends(path) if name == end]
+        return _down(host, iface, path.ip)
+
+    return places
+
+
+def _hop_down(path: LinkPath) -> Places:
+    """A hop in the middle, at its interface towards the target."""
+    if not path.hops:
+        raise RequirementError(
+            f"expected a link with hops that hop-down breaks, found {path.profile.name}",
+            hint="try --link switched",
+        )
+    return _down(path.hops[len(path.hops) // 2], FAR, path.ip)
 
 
 def _losing(percent: float, *senders: str) -> Callable[[LinkPath], Places]:
@@ -149,6 +172,7 @@ def _changed(path: LinkPath, worse: Callable[[LinkProfile], LinkProfile], sender
 OF_LINKS: dict[str, Callable[[LinkPath], Places]] = {
     "link-down": _link_down("target"),
     "initiator-link-down": _link_down("initiator"),
+    "hop-down": _hop_down,
     "loss-1": _losing(1, *ENDS),
     "loss-10": _losing(10, *ENDS),
     "loss-100": _losing(100, *ENDS),

@@ -239,9 +239,10 @@ echo 0 > disable_ipv6
 echo 0 > accept_dad
 echo 0 > accept_ra
 echo 0 > router_solicitations
+echo 1 > keep_addr_on_down
 """
 """For an interface of the run's own (Documentation/networking/ip-sysctl.rst): nobody else has its addresses,
-and there is no router to ask. Argument: the interface, which is down."""
+there is no router to ask, and a link that was down is as before. Argument: the interface, which is down."""
 
 
 def require_ipv6(host: Host) -> None:

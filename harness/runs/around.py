@@ -22,6 +22,9 @@ class Around(abc.ABC):
     program: Fio
     """The load, in place of fio."""
 
+    breaks_air: bool = False
+    """Whether a station may lose its access point meanwhile."""
+
     @abc.abstractmethod
     def while_it_runs(
         self, lun: ConnectedLun, journal: Journal, folder: Path

@@ -759,6 +759,7 @@ class CellComposer(Composer):
                 timeout_s=timeout_s,
                 apart=not plan.capabilities.shares_kernel,
                 reconnects=apart is not None,
+                breaks_air=apart is not None and apart.breaks_air,
                 is_brief=self._is_lab_owned and lasts_s < wireless.INTERVAL_S,
                 program=program,
                 during=during(),

@@ -103,6 +103,7 @@ def on_connected_luns(
     apart: bool = True,
     is_brief: bool = False,
     reconnects: bool = False,
+    breaks_air: bool = False,
     program: fio_startup.Fio = fio_startup.Fio(),  # noqa: B008 -- it is frozen
     during: contextlib.AbstractContextManager[object] | None = None,
     judge_previous: Callable[[list[str]], object] = lambda _reasons: None,
@@ -113,13 +114,21 @@ def on_connected_luns(
     against the previous measurement on these connected LUNs, from what was seen since. Initiators that are
     not ``apart``, but in one kernel, share one fio, which begins all jobs at once. If a job ``is_brief``, it
     ends before a radio would be asked meanwhile; with ``reconnects`` the portal's connections may be others
-    at its end. Raises CellInvalid if a disk is no longer the one of its session.
+    at its end, and with ``breaks_air`` stations may lose their access points. Raises CellInvalid if a
+    disk is no longer the one of its session.
     """
     for connected_lun in connected_luns:
         connected_lun.disk.check()
     with contextlib.ExitStack() as stack:
         watched = [
-            _Watched(connected_lun, raw / f"iw-{number}.txt", stack, is_brief=is_brief, reconnects=reconnects)
+            _Watched(
+                connected_lun,
+                raw / f"iw-{number}.txt",
+                stack,
+                is_brief=is_brief,
+                reconnects=reconnects,
+                breaks_air=breaks_air,
+            )
             for number, connected_lun in enumerate(connected_luns)
         ]
         late = [
@@ -168,9 +177,10 @@ class _Watched:
         *,
         is_brief: bool,
         reconnects: bool,
+        breaks_air: bool,
     ) -> None:
         self._connected_lun, link = connected_lun, connected_lun.link
-        self._reconnects = reconnects
+        self._reconnects, self._breaks_air = reconnects, breaks_air
         self._association = (
             stack.enter_context(wireless.watch(link.initiator, link.initiator_iface, log, is_brief=is_brief))
             if connected_lun.is_wireless
@@ -210,11 +220,13 @@ class _Watched:
         if self._air_path is not None and self._airs:
             (air,) = self._airs
             moved = sum(io.bytes for io in (part.read, part.write) if io is not None)
-            part.reasons += self._air_path.judge(air, moved)
+            # Who associates anew is counted anew.
+            part.reasons += self._air_path.judge(air, 0 if self._breaks_air else moved)
             part.proof = msgspec.structs.replace(part.proof, air=air)
         if self._association is not None:
             part.wifi = tuple(self._association())
-            failures, doubts = wireless.judge(part.wifi)
+            associated = [state for state in part.wifi if state.bssid is not None]
+            failures, doubts = wireless.judge(associated if self._breaks_air else part.wifi)
             part.reasons += failures
             part.warnings += doubts
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -15,9 +16,18 @@ from tests.lab.cli import harness, in_lab_that_is_up, run_inside, well
 
 pytestmark = [pytest.mark.lab, pytest.mark.custom_kernel]
 
-HOW = ("fault", "--virtual-time", "--link", "wired", "--size", "32M", "--retries", "0")
+HOW = ("fault", "--virtual-time", "--size", "32M", "--retries", "0")
 
 PROTECTED = ("--ipsec", "off", "--protect", "aes128gcm16", "--protect", "wireguard")
+
+TRANSPORTS = ("--transport", "iscsi", "--transport", "nvme-tcp", "--transport", "nbd")
+
+LASTING = (
+    *("link-down:4s", "initiator-link-down:4s", "loss-100:2s", "loss-100-to-target:2s"),
+    *("loss-100-to-initiator:2s", "target-down:5s", "connection-reset"),
+)
+OF_KEYS = ("sa-deleted", "rekey-ike", "rekey-child", "ike-daemon-killed:5s", "ike-daemon-stopped:5s")
+BY_CHANCE = ("loss-1:2s", "loss-10:2s", "delay-10x:2s", "delay-100x:2s")
 
 RTO_S = 0.22
 """TCP's least timeout, 200 ms, and the round trip's variation, in this kernel's steps of 10 ms (HZ 100)."""
@@ -26,13 +36,16 @@ STEP_S = 0.64
 """Of a timer of 5 to 41 s, with that clock (kernel/time/timer.c)."""
 
 
-def measured(results: Path, *words: str, faults: Iterable[str]) -> dict[tuple[str, str], Record]:
+def measured(
+    results: Path, *words: str, faults: Iterable[str], links: Iterable[str] = ("wired",)
+) -> dict[tuple[str, str], Record]:
     """By column and fault, without what a column does not have; in none was anything in clear."""
-    asked = (word for fault in faults for word in ("--fault", fault))
+    asked = [word for fault in faults for word in ("--fault", fault)]
+    asked += [word for link in links for word in ("--link", link)]
     found = {}
     for record in in_lab_that_is_up(results, *HOW, *words, *asked).records.values():
         if record.status is Status.SKIPPED:
-            assert record.reason and "can break, found one with" in record.reason
+            assert record.reason and re.search("can break, found one|link with hops that", record.reason)
             continue
         assert (record.status, record.reason) == (Status.OK, None), record.column
         assert record.proof is not None
@@ -78,15 +91,8 @@ def test_i_o_stands_still_for_as_long_as_settings_say(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_each_fault_of_each_transport_and_protection_is_as_settings_say(tmp_path: Path) -> None:
-    lasting = ("link-down:4s", "initiator-link-down:4s", "loss-100:2s", "loss-100-to-target:2s")
-    more = ("loss-100-to-initiator:2s", "target-down:5s", "target-down:15s", "connection-reset")
-    at_login = ("login-refused:5s",)  # NBD has none
-    transports = [word for name in ("iscsi", "nvme-tcp", "nbd") for word in ("--transport", name)]
-    of_keys = ("sa-deleted", "rekey-ike", "rekey-child", "ike-daemon-killed:5s", "ike-daemon-stopped:5s")
-    by_chance = ("loss-1:2s", "loss-10:2s", "delay-10x:2s", "delay-100x:2s")
-    found = measured(
-        tmp_path, *PROTECTED, *transports, faults=(*lasting, *more, *at_login, *of_keys, *by_chance)
-    )
+    faults = (*LASTING, "target-down:15s", "login-refused:5s", *OF_KEYS, *BY_CHANCE)  # NBD has no login
+    found = measured(tmp_path, *PROTECTED, *TRANSPORTS, faults=faults)
     assert len(found) == 9 * 12 + 6 + 3 * 5
     # NVMe over WireGuard may give up before TCP, which is not told that an interface is down, sends again.
     assert as_settings_say(found.values()) == 9 * 8 + 6 + 3 * 4 + 1 - 2
@@ -110,6 +116,32 @@ def test_a_disk_that_fails_and_one_that_stalls(tmp_path: Path) -> None:
     assert all(not of(record).errnos and of(record).is_over for record in stalled.values())
     said = printed.sentences([stalled["wired.nvme-tcp", "disk-stalls:45s"]])
     assert "its kernel gave a request up (nvme_core.io_timeout)" in " ".join(said)
+
+
+@pytest.mark.long
+def test_over_ipv6_each_fault_is_as_settings_say(tmp_path: Path) -> None:
+    found = measured(tmp_path, "--ip", "6", *PROTECTED, faults=(*LASTING, *OF_KEYS, *BY_CHANCE))
+    assert len(found) == 3 * 11 + 5
+    assert as_settings_say(found.values()) == 3 * 7 + 4
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("ip", ["4", "6"])
+def test_over_hops_each_fault_is_as_settings_say(tmp_path: Path, ip: str) -> None:
+    faults = ("link-down:4s", "initiator-link-down:4s", "hop-down:4s", "loss-100:2s")
+    found = measured(tmp_path, "--ip", ip, *PROTECTED, faults=faults, links=("routed", "switched"))
+    assert as_settings_say(found.values()) == len(found) == 2 * 3 * 4
+
+
+@pytest.mark.long
+def test_over_wifi_a_station_that_lost_its_access_point_is_back(tmp_path: Path) -> None:
+    found = measured(tmp_path, *PROTECTED, faults=("ap-restarted:3s", "out-of-range:3s"), links=("wifi",))
+    assert len(found) == 6
+    for record in found.values():
+        stall, associated = of(record), [state.bssid is not None for state in record.wifi]
+        assert not all(associated) and associated[0] and associated[-1]
+        # It looks each 5 s (wpa_supplicant), and TCP is told that nothing leaves.
+        assert stall.stall_ns and 3 < stall.stall_ns / 1e9 < 3 + 5 + 1.5, stall
 
 
 def decided(record: Record) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
+from harness.hosts import Host
 from harness.hosts.journal import Resource
 from harness.model import AirProof, Security
 from harness.network.links import Folders, LinkPath, LinkPlace
@@ -18,6 +19,7 @@ class AirPath(Protocol):
     """A link through the air that is up, and somebody who listens.
 
     ``association`` is what its ends agreed on. ``header_bytes`` a frame has in front of each packet.
+    ``breaks`` says what can break it, by the name of each, and on which host.
     """
 
     @property
@@ -28,6 +30,9 @@ class AirPath(Protocol):
 
     @property
     def header_bytes(self) -> int: ...
+
+    @property
+    def breaks(self) -> Callable[[], Mapping[str, tuple[Host, Resource]]]: ...
 
     def proved(self) -> AbstractContextManager[list[AirProof]]:
         """Prove what goes through the air while the context lasts; then the list has that one proof."""

@@ -21,7 +21,7 @@ from harness.model.errors import CommandFailed, RequirementError
 from harness.model.stalls import KernelMessage
 from harness.network import faults
 from harness.questions.fault.requests import LoadOutput, judged
-from harness.questions.fault.section import OF_DISKS, SECTION, Fault, Faults
+from harness.questions.fault.section import OF_DISKS, OF_THE_AIR, SECTION, Fault, Faults
 from harness.runs import around, fio_startup
 from harness.runs.measure import ConnectedLun
 from harness.storage import faults as of_disks
@@ -61,7 +61,9 @@ def places(kind: str, lun: ConnectedLun, most_s: float = 0.0) -> faults.Places:
         return [(path.target, of_disks.OF_DISKS[kind]())]
     if kind in lun.outages:
         return [(path.target, lun.outages[kind])]
-    found = [breaks[kind] for layer in lun.up.layers if kind in (breaks := layer.breaks())]
+    of_air = [lun.up.air_path.breaks()] if lun.up.air_path is not None else []
+    known = [layer.breaks() for layer in lun.up.layers] + of_air
+    found = [breaks[kind] for breaks in known if kind in breaks]
     if not found:
         protections = " and ".join(layer.title for layer in lun.up.layers) or "no protection"
         raise RequirementError(f"expected a column that {kind} can break, found one with {protections}")
@@ -74,6 +76,7 @@ class AroundFault(around.Around):
     def __init__(self, plan: Faults, fault: Fault, *, is_here: bool) -> None:
         """``is_here``: the initiator's clock is this process's."""
         self.plan, self.fault, self.is_here = plan, fault, is_here
+        self.breaks_air = fault.kind in OF_THE_AIR
         times = (plan.before_s - STARTING_S, fault.lasts_s + 2 * STARTING_S, plan.after_s)
         self.program = fio_startup.open_loop(*(f"{time_s:g}" for time_s in times))
         self._clock = InitiatorClock()
@@ -140,7 +143,7 @@ class AroundFault(around.Around):
         timers = kinds.transport(record.column.transport or "").timers
         spoken = [m for m in messages if any(re.search(timer.said, m.text) for timer in timers)]
         kept = sorted({*messages[:MOST_MESSAGES], *spoken[-MOST_MESSAGES:]}, key=lambda m: m.at_ns)
-        stall = msgspec.structs.replace(stall, messages=tuple(kept))
+        stall = msgspec.structs.replace(stall, messages=tuple(kept), hops=len(lun.link.hops))
         return msgspec.structs.replace(record, stall=stall)
 
 

@@ -8,33 +8,43 @@ from typing import Any
 
 import msgspec
 
-from harness.model import IPV4, Duplex, Plan, Record
+from harness.model import Duplex, Plan, Record
 from harness.model.errors import UsageError
 from harness.model.ranges import Amount
 from harness.model.texts import Name
 from harness.model.units import unknown_name
 from harness.results.sections import Section
 
-LASTING = (
-    *("link-down", "initiator-link-down"),
+OF_CABLES = (
+    *("link-down", "initiator-link-down", "hop-down"),
     *("loss-1", "loss-10", "loss-100", "loss-100-to-target", "loss-100-to-initiator"),
-    *("delay-10x", "delay-100x", "target-down", "login-refused", "disk-errors", "disk-stalls"),
+    *("delay-10x", "delay-100x"),
+)
+"""An interface is down, of an end or of a hop; packets are lost, in per cent, both ways or one; a round trip
+is longer."""
+
+OF_THE_AIR = ("ap-restarted", "out-of-range")
+"""An access point is killed and back, or no radio hears another."""
+
+OF_DISKS = {"disk-errors": ("sata-ssd", False), "disk-stalls": ("hdd-7200", True)}
+"""A modelled disk answers with errors, or not at all: one like this, and whether it has moving parts."""
+
+OF_DAEMONS = (
     *("ike-daemon-killed", "ike-daemon-stopped"),
     *("endpoint-changed", "handshakes-blocked", "key-server-gone"),
 )
-"""Faults that last for a time: an interface is down; packets are lost, in per cent, both ways or one; a round
-trip is longer; the target's server has no connections and takes none, or resets one and refuses the next;
-its disk answers with errors or not at all; its IKE daemon does not answer. The initiator looks for its peer
-elsewhere, agrees on no new keys with it, or its daemon does not answer."""
+"""The target's IKE daemon does not answer. The initiator looks for its peer elsewhere, agrees on no new keys
+with it, or its daemon does not answer."""
 
-OF_OWN_LINKS = ("loss-1", "loss-10", "delay-10x", "delay-100x")
+LASTING = (*OF_CABLES, *OF_THE_AIR, "target-down", "login-refused", *OF_DISKS, *OF_DAEMONS)
+"""Faults that last for a time. The others: the target's server has no connections and takes none, or resets
+one and refuses the next."""
+
+OF_OWN_LINKS = ("hop-down", *OF_THE_AIR, "loss-1", "loss-10", "delay-10x", "delay-100x")
 """Of these, what a run does to links that are its own."""
 
 OF_OWN_END = ("initiator-link-down", "loss-100-to-initiator")
 """Of these, what an initiator can do alone, with a portal of somebody else's target."""
-
-OF_DISKS = {"disk-errors": "sata-ssd", "disk-stalls": "hdd-7200"}
-"""Of these, what modelled disks have: one without moving parts, as this, and one with."""
 
 MOMENTARY = ("connection-reset", "sa-deleted", "rekey-ike", "rekey-child")
 """Faults of a moment: the target resets TCP's connections, or loses the associations of IPsec; new keys."""
@@ -94,12 +104,11 @@ class FaultSection(Section[Faults]):
                     hint="leave --target out",
                 )
             disk = plan.storage.disk
-            if (of_disk := OF_DISKS.get(fault.kind)) is not None and (
-                disk is None or (disk.moving is None) != (of_disk == OF_DISKS["disk-errors"])
-            ):
+            like, has_parts = OF_DISKS.get(fault.kind, ("", None))
+            if like and (disk is None or (disk.moving is not None) is not has_parts):
                 raise UsageError(
-                    f"expected a disk like {of_disk} for {fault.kind}, found {disk.name if disk else 'none'}",
-                    hint=f"try --disk {of_disk} --rate 30",
+                    f"expected a disk like {like} for {fault.kind}, found {disk.name if disk else 'none'}",
+                    hint=f"try --disk {like} --rate 30",
                 )
         if any(column.initiators > 1 for column in plan.columns):
             raise UsageError("expected one initiator, found several")
@@ -113,11 +122,12 @@ class FaultSection(Section[Faults]):
                         f"found {fault.kind}",
                         hint=f"try {OF_OWN_END[0]}:5s",
                     )
+        of_cable = next((fault.kind for fault in faults.values() if fault.kind in OF_CABLES), None)
         for link in plan.links.values():
-            if link.hops is not None or plan.has_radio(link) or link.ip != IPV4 or link.duplex is Duplex.HALF:
+            if of_cable and (plan.has_radio(link) or link.duplex is Duplex.HALF):
                 raise UsageError(
-                    f"expected a cable, full duplex, without hops and with IPv4, found {link.name}",
-                    hint="try --link wired",
+                    f"expected a cable, full duplex, for {of_cable}, found {link.name}",
+                    hint=f"try --link wired, or for WiFi --fault {OF_THE_AIR[0]}:5s",
                 )
         if not (has_machines or plan.capabilities.boots_one_kernel):
             raise UsageError(

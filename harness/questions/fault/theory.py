@@ -85,7 +85,8 @@ def expected(record: Record, stall: Stall) -> StallBounds | None:
         bounds = StallBounds(lasts_s / ROUNDING, lasts_s * ROUNDING + RECONNECT_S)
         return bounds if lasts_s < IO_TIMEOUT_S else None
     formula = OF_LINKS.get(kind)
-    if formula is _link_down and (not record.emulated or PROTECTIONS.keys() & {*record.column.protection}):
+    is_above = bool(PROTECTIONS.keys() & {*record.column.protection})
+    if formula is _link_down and (is_above or stall.hops or not record.emulated):
         formula = _link_down_below
     found = formula(lasts_s) if formula else None
     if found is None or found.most_s > _gives_up_s(transport, record.session):
@@ -99,7 +100,8 @@ def _link_down(lasts_s: float) -> StallBounds:
 
 
 def _link_down_below(lasts_s: float) -> StallBounds:
-    """TCP may not be told: by a filter (``faults.OF_PORTALS``), or a protection's interface, which is up."""
+    """TCP may not be told: by a filter (``faults.OF_PORTALS``), a protection's interface, which is up, or a
+    hop. What a router reports (ICMP) lets TCP send again sooner (RFC 6069)."""
     return StallBounds(lasts_s, _nothing_arrives(lasts_s).most_s)
 
 
@@ -161,6 +163,7 @@ def _no_request_is_late(_lasts_s: float) -> StallBounds:
 OF_LINKS: Mapping[str, Callable[[float], StallBounds]] = {
     "link-down": _link_down,
     "initiator-link-down": _link_down,
+    "hop-down": _link_down_below,
     "loss-100": _nothing_arrives,
     "loss-100-to-target": _nothing_arrives,
     "loss-100-to-initiator": _nothing_arrives,

@@ -51,7 +51,7 @@ def carry(near: Host, journal: Journal, network: Network, heard_file: Path) -> N
     with contextlib.ExitStack() as stack:
         wifi.place_radio(near, 2, "hts0", None)
         started = time.monotonic()
-        path, found = stack.enter_context(wifi.bring_up(place, network, folder=FOLDER, logs=FOLDER))
+        path, found, _ = stack.enter_context(wifi.bring_up(place, network, folder=FOLDER, logs=FOLDER))
         print(f"associated in {time.monotonic() - started:.2f} s: {found}")
         assert found.management_frames_protected == (network.security is Security.WPA3)
         heard = stack.enter_context(

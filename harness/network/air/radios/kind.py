@@ -28,7 +28,7 @@ def bring_up(place: LinkPlace, security: Security, number: int, folders: Folders
         ssid=f"harness-{place.tag}-{place.index}", standard=place.profile.radio, security=security
     )
     with contextlib.ExitStack() as stack:
-        path, association = stack.enter_context(
+        path, association, breaks = stack.enter_context(
             wifi.bring_up(place, network, folder=folders.private, logs=folders.logs, first_radio=first)
         )
         wifi.place_radio(place.initiator, first + 2, listening, None)
@@ -36,7 +36,7 @@ def bring_up(place: LinkPlace, security: Security, number: int, folders: Folders
         listener = stack.enter_context(
             wifi.sniffer(place.initiator, listening, network.frequency_mhz, association.bssid, file=file)
         )
-        yield wifi.WifiPath(path=path, association=association, listener=listener)
+        yield wifi.WifiPath(path=path, association=association, listener=listener, breaks=lambda: breaks)
 
 
 OFFERED = (AirKind(name="hwsim", radios=radios, bring_up=bring_up),)

@@ -11,14 +11,16 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
+import signal
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
-from harness.hosts import Host, runner
+from harness.hosts import Daemon, Host, programs, runner
+from harness.hosts.journal import Resource
 from harness.hosts.undo import UndoStep
 from harness.model import AirProof, Security, Standard
 from harness.model.errors import CommandFailed, DeviceRefused
@@ -37,6 +39,12 @@ CIPHER = "CCMP"
 HEADER_BYTES = 44
 """IEEE Std 802.11, 9.3.2.1: QoS data 26, CCMP 8, LLC/SNAP 8 and 2 to align them; they replace Ethernet's
 header."""
+
+HEAD_BYTES, QOS_BYTES = 24, 26
+"""IEEE Std 802.11, 9.3.2.1: of a data frame without and with QoS, up to LLC."""
+
+KEY_EXCHANGE = b"\xaa\xaa\x03\0\0\0\x88\x8e"
+"""LLC/SNAP of EAPOL: who associates agrees on keys in clear."""
 
 PCAP_HEADER_BYTES = 24
 SAMPLING = 16
@@ -190,7 +198,7 @@ def place_radio(host: Host, number: int, iface: str, netns: str | None) -> None:
 
 
 @contextlib.contextmanager
-def access_point(host: Host, iface: str, network: Network, *, folder: Path, log: Path) -> Iterator[None]:
+def access_point(host: Host, iface: str, network: Network, *, folder: Path, log: Path) -> Iterator[Daemon]:
     """Keep hostapd running on an interface, sending beacons while the context lasts.
 
     ``folder`` is private, for the secret and the control socket; ``log`` gets hostapd's output.
@@ -203,8 +211,8 @@ def access_point(host: Host, iface: str, network: Network, *, folder: Path, log:
 
     with host.daemon(
         ["hostapd", "-t", str(folder / "hostapd.conf")], log=log, ready=enabled, deadline_s=DEADLINE_S
-    ):
-        yield
+    ) as daemon:
+        yield daemon
 
 
 @contextlib.contextmanager
@@ -253,14 +261,55 @@ def require_agreed(found: WifiAssociation, network: Network) -> None:
         raise CommandFailed(f"expected an association with {wanted}, found {agreed}")
 
 
+class KilledAccessPoint(msgspec.Struct, frozen=True):
+    """A hostapd that is killed, and another one that is started by ``again``."""
+
+    iface: str
+    daemon: Daemon
+    again: Callable[[], object]
+
+    def acquire(self, _host: Host) -> None:
+        self.daemon.signal(signal.SIGKILL)
+
+    def restore(self) -> None:
+        self.again()
+
+    def undo(self) -> tuple[UndoStep, ...]:
+        """Nothing to do: it was the run's own."""
+        return ()
+
+
+class OutOfRange(msgspec.Struct, frozen=True):
+    """Radios that do not hear each other, while a program says so; it ends with ``running``."""
+
+    log: Path
+    running: contextlib.ExitStack
+
+    def acquire(self, host: Host) -> None:
+        argv = [programs.PYTHON, "-I", "-S", "-c", programs.source(__package__, "out_of_range")]
+        program = host.daemon(argv, log=self.log, ready=self._is_ready, deadline_s=DEADLINE_S)
+        self.running.enter_context(program)
+
+    def _is_ready(self) -> bool:
+        return "registered" in self.log.read_text(encoding="utf-8", errors="replace")
+
+    def restore(self) -> None:
+        self.running.close()
+
+    def undo(self) -> tuple[UndoStep, ...]:
+        """Nothing to do: the kernel notices that the program has ended."""
+        return ()
+
+
 @contextlib.contextmanager
 def bring_up(
     place: LinkPlace, network: Network, *, folder: Path, logs: Path, first_radio: int = 0
-) -> Iterator[tuple[LinkPath, WifiAssociation]]:
+) -> Iterator[tuple[LinkPath, WifiAssociation, Mapping[str, tuple[Host, Resource]]]]:
     """Build a link on the radio ``first_radio`` (the station's) and the next one.
 
-    The caller must hold the radios as long. Yields what ``links.bring_up`` does, and what the ends agreed on.
-    ``folder`` is private; ``logs`` gets the output of hostapd and wpa_supplicant.
+    The caller must hold the radios as long. Yields what ``links.bring_up`` does, what the ends agreed on, and
+    what can break it (``AirPath.breaks``). ``folder`` is private; ``logs`` gets the output of hostapd and
+    wpa_supplicant.
     """
     path, host = place.path(), place.initiator
     with contextlib.ExitStack() as stack:
@@ -271,11 +320,22 @@ def bring_up(
         links.refuse_used_network(host, place.index, path.ip)
         for _, end, iface, _, _ in links.ends(path):
             end.run(["ip", "link", "set", "dev", iface, "mtu", str(place.profile.mtu_bytes)])
-        log = logs / "hostapd.log"
-        stack.enter_context(access_point(path.target, path.target_iface, network, folder=folder, log=log))
+
+        def start() -> Daemon:
+            log = logs / "hostapd.log"
+            return stack.enter_context(
+                access_point(path.target, path.target_iface, network, folder=folder, log=log)
+            )
+
+        hostapd = start()
         log = logs / "wpa_supplicant.log"
         agreed = stack.enter_context(station(host, path.initiator_iface, network, folder=folder, log=log))
-        yield stack.enter_context(links.ready(place, path)), agreed
+        apart = OutOfRange(logs / "out_of_range.log", stack.enter_context(contextlib.ExitStack()))
+        breaks: Mapping[str, tuple[Host, Resource]] = {
+            "ap-restarted": (path.target, KilledAccessPoint(path.target_iface, hostapd, start)),
+            "out-of-range": (host, apart),
+        }
+        yield stack.enter_context(links.ready(place, path)), agreed, breaks
 
 
 @dataclass(kw_only=True)
@@ -310,9 +370,10 @@ class Sniffer:
             if position + 16 + length > len(data):
                 break
             (radiotap,) = struct.unpack_from("<H", data, position + 18)
-            if data[position + 16 + radiotap + 1] & 0x40:
+            frame = data[position + 16 + radiotap : position + 16 + length]
+            if frame[1] & 0x40:
                 air.protected += 1
-            else:
+            elif not frame.startswith(KEY_EXCHANGE, QOS_BYTES if frame[0] & 0x80 else HEAD_BYTES):
                 air.clear += 1
             position += 16 + length
         self._offset += position
@@ -332,6 +393,7 @@ class WifiPath:
     path: LinkPath
     association: WifiAssociation
     listener: Sniffer
+    breaks: Callable[[], Mapping[str, tuple[Host, Resource]]] = dict
     header_bytes: int = HEADER_BYTES
 
     def counters(self) -> list[int]:

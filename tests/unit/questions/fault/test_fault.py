@@ -22,7 +22,7 @@ from harness.protection import proof
 from harness.questions.fault import printed
 from harness.questions.fault.around import AroundFault, places
 from harness.questions.fault.requests import LoadOutput, LoadReport
-from harness.questions.fault.section import KINDS, MOMENTARY, SECTION, Fault, Faults
+from harness.questions.fault.section import KINDS, MOMENTARY, OF_THE_AIR, SECTION, Fault, Faults
 from harness.questions.fault.theory import NONE, StallBounds
 from harness.results import rules, sections
 from harness.results.metrics import Metric
@@ -77,13 +77,19 @@ def test_each_fault_is_a_job_and_timers_are_what_nobody_has_changed() -> None:
         ),
         ({"ipsec": ("on",), "ike": ("dpd_delay=1%",)}, "--ike: expected names as strongSwan"),
         ({"ike": ("dpd_delay=10s",)}, "--ike dpd_delay=10s is for IPsec"),
-        ({"links": ("wifi",)}, "full duplex"),
-        ({"links": ("switched",)}, "without hops"),
-        ({"ip": ("6",)}, "IPv4"),
+        ({"links": ("wifi",)}, "expected a cable, full duplex, for link-down, found wifi"),
+        (
+            {"target": "ssh://root@nas", "links": ("wired=eth0",), "fault": ("out-of-range:5s",)},
+            "a lab for out-of-range",
+        ),
         ({"depths": (1, 2)}, "--depth is for harness run"),
         ({"testbed": "host"}, "expected machines, or a lab with one kernel"),
         ({"target": "ssh://root@nas", "links": ("wired=eth0",), "fault": ("loss-1:5s",)}, "a lab for loss-1"),
         ({"fault": ("disk-errors:5s",)}, "expected a disk like sata-ssd for disk-errors, found none"),
+        (
+            {"target": "ssh://root@nas", "links": ("wired=eth0",), "fault": ("hop-down:5s",)},
+            "a lab for hop-down",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(asked: dict[str, Any], said: str) -> None:
@@ -191,16 +197,22 @@ def test_the_command_says_what_it_would_do(tmp_path: Path) -> None:
     assert done.returncode == 0 and "link-down-5s" in done.stdout, done
 
 
+def down(iface: str, routes: str = "") -> LinkDown:
+    return LinkDown(iface, 4, routes)
+
+
 def lun_of(world: World, **changes: Any) -> ConnectedLun:
-    """On a link whose layer can lose its keys, and whose target can have an outage."""
-    path = link_path(world, **{"profile": load_link("wired")} | changes)
-    layer = mock.Mock(breaks=lambda: {kind: (path.target, LinkDown("keys")) for kind in KINDS if "-" in kind})
+    """On a link with a hop, whose layer can lose its keys, and whose target can have an outage."""
+    usual: dict[str, Any] = {"profile": load_link("wired"), "hops": (world.host("hop", "harness-beef-3-1"),)}
+    path = link_path(world, **usual | changes)
+    keys = down("keys")
+    layer = mock.Mock(breaks=lambda: {kind: (path.target, keys) for kind in KINDS if "-" in kind})
     watched = (proof.CapturedLayer(path=path, capture=mock.Mock(), layer=layer),)
     return ConnectedLun(
         up=ColumnPath(link=path, path=path, watched=watched),
         disk=Disk(host=path.initiator, sysfs="/sys/block/sda", expected=()),
         session={},
-        outages={"target-down": LinkDown("server"), "login-refused": LinkDown("login")},
+        outages={"target-down": down("server"), "login-refused": down("login")},
     )
 
 
@@ -236,6 +248,41 @@ def test_a_fault_of_a_protection_needs_one() -> None:
         places("rekey-ike", lun)
 
 
+def test_an_interface_has_its_routes_again() -> None:
+    through = "198.18.3.0/24 via 198.18.3.2 \nfe80::/64 proto kernel metric 256 pref medium\n"
+    world = World(answers=[(("ip", "route"), (0, through, ""))])
+    ((host, resource),) = places("link-down", lun_of(world))
+    up, routes = resource.undo()
+    assert host.name == "target" and up.argv[-1] == "up" and routes.argv == ("ip", "-batch", "-")
+    assert routes.input.splitlines() == [
+        "route replace 198.18.3.0/24 via 198.18.3.2 dev hbeeft3",
+        "route replace fe80::/64 proto kernel metric 256 pref medium dev hbeeft3",
+    ]
+
+
+def test_a_hop_that_is_down_is_one_in_the_middle_towards_the_target() -> None:
+    world = World()
+    hops = tuple(world.host(f"hop{number}", f"harness-beef-3-{number}") for number in (1, 2, 3))
+    ((host, resource),) = places("hop-down", lun_of(world, hops=hops))
+    assert (host.name, resource) == ("hop2", LinkDown("far", 4, ""))
+    with pytest.raises(RequirementError, match="a link with hops that hop-down breaks, found wired"):
+        places("hop-down", lun_of(world, hops=()))
+
+
+@pytest.mark.parametrize("kind", OF_THE_AIR)
+def test_a_fault_of_the_air_needs_radios(kind: str) -> None:
+    lun = lun_of(World())
+    radios = (lun.path.target, down("radio"))
+    over_air = replace(lun, up=replace(lun.up, watched=(), air_path=mock.Mock(breaks=lambda: {kind: radios})))
+    bare = replace(lun, up=replace(lun.up, watched=()))
+    assert places(kind, over_air) == [radios]
+    with pytest.raises(RequirementError, match=f"that {kind} can break, found one with no"):
+        places(kind, bare)
+    for each in KINDS:
+        around_it = AroundFault(Faults(of_jobs={}), Fault(each, 1.0), is_here=True)
+        assert around_it.breaks_air is (each in OF_THE_AIR)
+
+
 def test_a_reset_that_finds_no_connection_is_no_fault() -> None:
     world = World(answers=[(("ss",), DONE)])
     ((host, reset),) = places("connection-reset", lun_of(world))
@@ -247,6 +294,7 @@ def test_a_reset_that_finds_no_connection_is_no_fault() -> None:
     ("fault", "session", "found"),
     [
         (Fault("link-down", 5.0), {}, StallBounds(5.0, 5.5)),
+        (Fault("hop-down", 5.0), {}, StallBounds(5.0, 7.3)),
         (Fault("loss-100", 2.0), {}, StallBounds(3.0, 3.6)),
         # Before TCP sends again, iSCSI gives the connection up.
         (Fault("loss-100", 15.0), {"recv_tmo": "5", "ping_tmo": "5"}, None),
@@ -274,6 +322,7 @@ def test_what_breaks_is_whole_again(kind: str, tmp_path: Path) -> None:
             assert time.monotonic() < until, broken
             time.sleep(0.01)
     acts = [command.argv for command in world.commands if command.argv[0] != "daemon"]
+    acts = [act for act in acts if "show" not in act and "-batch" not in act]
     # Each but a reset is undone, at each end at which it was done.
     once = sum(isinstance(resource, Reset) for _, resource in places(kind, lun))
     assert len(acts) == 2 * len(places(kind, lun)) - once, acts

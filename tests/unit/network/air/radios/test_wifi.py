@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import struct
 from pathlib import Path
 from unittest import mock
@@ -9,10 +10,12 @@ from unittest import mock
 import msgspec
 import pytest
 
+from harness.hosts.programs.netlink import attribute, attributes
 from harness.model import AirProof, Security
 from harness.model.errors import CommandFailed, DeviceRefused
 from harness.model.ranges import out_of_range
 from harness.network.air.radios import wifi
+from harness.network.air.radios.programs.out_of_range import lost
 from harness.network.air.radios.wifi import Air, Network, Radios, WifiAssociation
 from tests.unit.fakes import World
 from tests.unit.fakes.paths import link_path
@@ -89,10 +92,10 @@ def test_radios_go_with_their_module_and_those_of_somebody_else_are_left_alone()
     assert moved == ("iw", "phy", "phy7", "set", "netns", "name", "harness-t-1")
 
 
-def frame(control: int, *, radiotap_bytes: int = 13) -> bytes:
-    """A pcap record of one 802.11 frame, its frame control's second byte as given."""
+def frame(control: int, *, radiotap_bytes: int = 13, kind: int = 0x88, carries: bytes = b"") -> bytes:
+    """A pcap record of one 802.11 frame, its frame control as given: by default data with QoS."""
     captured = struct.pack("<BBH", 0, 0, radiotap_bytes).ljust(radiotap_bytes, b"\0")
-    captured += bytes([0x88, control]).ljust(40, b"\0")
+    captured += bytes([kind, control]).ljust(26 if kind & 0x80 else 24, b"\0") + carries.ljust(14, b"\0")
     return struct.pack("<IIII", 0, 0, len(captured), len(captured)) + captured
 
 
@@ -108,6 +111,15 @@ def test_a_capture_is_read_as_it_grows_and_frames_in_clear_are_distinguished(tmp
     file.write_bytes(header + data + frame(0x42, radiotap_bytes=36) + frame(0x02)[:-1])
     assert heard.look() == Air(protected=1)
     assert wifi.Sniffer(file=file).look() == Air(protected=2, clear=1)
+
+
+def test_keys_are_agreed_on_in_clear(tmp_path: Path) -> None:
+    file, header = tmp_path / "air.pcap", b"\0" * wifi.PCAP_HEADER_BYTES
+    eapol, ipv4 = wifi.KEY_EXCHANGE, wifi.KEY_EXCHANGE[:6] + b"\x08\0"
+    file.write_bytes(header + b"".join(frame(1, kind=kind, carries=eapol) for kind in (0x88, 0x08)))
+    assert wifi.Sniffer(file=file).look() == Air()
+    file.write_bytes(header + frame(1, carries=ipv4) + frame(1, carries=b"\0\0" + eapol))
+    assert wifi.Sniffer(file=file).look() == Air(clear=2)
 
 
 def proof(initiator: int = 2_000_000, target: int = 2_000_000, **changes: object) -> AirProof:
@@ -136,6 +148,24 @@ def test_what_went_through_the_air_is_judged() -> None:
         for words, reason in zip(said, path().judge(found, 1_000_000), strict=True):
             assert words in reason
     assert path().judge(proof(protected_frames_sampled=0), 4096) == [], "a few may pass unheard"
+
+
+def test_a_frame_that_nobody_hears_is_told_to_be_lost() -> None:
+    """The answer has what the kernel looks for, and no acknowledgement (HWSIM_TX_STAT_ACK: 4)."""
+    flags, cookie, rates = struct.pack("=I", 1), struct.pack("=Q", 77), bytes([0, 1, 255, 0] * 2)
+    told = {2: bytes(6), 4: flags, 7: rates, 8: cookie}
+    frame = b"".join(attribute(kind, value) for kind, value in {**told, 3: b"frame", 19: bytes(4)}.items())
+    assert dict(attributes(lost(frame))) == {**told, 6: bytes(4)}
+
+
+def test_an_access_point_that_is_killed_is_back() -> None:
+    daemon, again = mock.Mock(), mock.Mock()
+    killed = wifi.KilledAccessPoint("wlan0", daemon, again)
+    killed.acquire(World().host("target"))
+    daemon.signal.assert_called_once_with(signal.SIGKILL)
+    killed.restore()
+    again.assert_called_once_with()
+    assert killed.undo() == ()
 
 
 def test_a_station_is_counted_in_both_directions_and_anew_when_it_associates_anew(

@@ -207,7 +207,7 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
     protect: Annotated[
         tuple[Typed, ...],
         what(
-            help=f"See harness list protections; or {EXAMPLE}. "
+            help=f"harness list protections, or {EXAMPLE}. "
             f"--portal: {PRE_EXISTING} (default), off, {SWANCTL}FILE.",
             known=_protections,
             touches_real_hardware=True,

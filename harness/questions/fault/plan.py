@@ -14,7 +14,7 @@ from harness.parse import open_loop
 from harness.parse.profiles import check_proposal
 from harness.planning import plan
 from harness.planning.request import RunRequest, goal, require_not_given
-from harness.questions.fault.section import KINDS, LASTING, MOMENTARY, SECTION, Fault, Faults
+from harness.questions.fault.section import KINDS, SECTION, Fault, Faults
 from harness.results import rules
 
 IN_FLIGHT = 64
@@ -22,7 +22,7 @@ IN_FLIGHT = 64
 
 WORKLOAD, READ_WORKLOAD = "rand-write-4k", "rand-read-4k"
 
-HELP = f"Lasting (:5s): {' '.join(LASTING)}; momentary: {' '.join(MOMENTARY)}."
+HELP = f"What breaks, and for how long: link-down:5s, connection-reset. --fault help lists all {len(KINDS)}."
 
 WITHOUT = {
     "depths": "--depth",
@@ -41,7 +41,7 @@ class FaultRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=
 
     shown_defaults: ClassVar[Mapping[str, str]] = {"links": "wired"}
 
-    fault: Annotated[tuple[str, ...], goal(metavar="FAULT", help=HELP)] = ()
+    fault: Annotated[tuple[str, ...], goal(metavar="FAULT", help=HELP, known=KINDS)] = ()
     ike: Annotated[
         tuple[str, ...], goal(metavar="NAME=VALUE", help="Setting of IPsec's connections: start_action=none.")
     ] = ()

@@ -81,7 +81,8 @@ class TransportKind(Declared, frozen=True, kw_only=True, forbid_unknown_fields=T
     ``parameters`` are those of its sessions, by the names that users type, with the option ``--OPTION`` of
     ``harness run``; "" if it has none. ``hint`` says where they are described. ``timers`` are at work once a
     peer no longer answers, the first until the connection is given up. ``retry_s`` is how long an initiator
-    waits before it tries a lost connection again, where no timer says so; 0 if it does not.
+    waits before it tries a lost connection again, where no timer says so; 0 if it does not. ``connect_s`` is
+    how long it waits before it looks again whether a connection is up that was not at once.
     """
 
     port: int
@@ -94,6 +95,7 @@ class TransportKind(Declared, frozen=True, kw_only=True, forbid_unknown_fields=T
     parameters: dict[str, SessionParameter] = {}
     timers: tuple[Timer, ...] = ()
     retry_s: float = 0.0
+    connect_s: float = 0.0
 
 
 class HopKind(Declared, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -15,7 +15,7 @@ from harness.model.kinds import Timer
 from harness.model.lines import counted
 from harness.model.stalls import Stall
 from harness.model.units import format_duration
-from harness.questions.fault.theory import Shorter, expected, shorter
+from harness.questions.fault.theory import Shorter, StallBounds, expected, shorter
 
 NEAR_NS = 10**9
 """A timer that ran out so shortly before the end of a stall, or its first error, decided it: kernels count
@@ -67,6 +67,26 @@ class Repeats(NamedTuple):
 
     def total(self, count: Callable[[Stall], int]) -> int:
         return sum(map(count, self.stalls))
+
+
+class Answer(NamedTuple):
+    """What is said of a column and a fault, for programs: ``record`` is the middle one of its repeats, and
+    ``by_settings`` how long its stall should be, None where that has no formula."""
+
+    record: Record
+    stall: Stall
+    by_settings: StallBounds | None
+    timers: Sequence[TimerMessage]
+    forecasts: Sequence[Shorter]
+
+
+def answers(records: Sequence[Record]) -> list[Answer]:
+    """One for each column and fault."""
+    middles = (repeats.middle for repeats in grouped(records))
+    return [
+        Answer(record, stall, expected(record, stall), timers(record, stall), forecasts(record, stall))
+        for record, stall in middles
+    ]
 
 
 def grouped(records: Sequence[Record]) -> list[Repeats]:

@@ -148,6 +148,11 @@ class FaultSection(Section[Faults]):
 
         return [*charts(records, folders)]
 
+    def found(self, plan: Plan, records: Sequence[Record]) -> list[Any]:
+        from harness.questions.fault.printed import answers
+
+        return [*answers([record for record in records if record.run_id == plan.run_id])]
+
     def sentences(self, _plan: Plan, records: Sequence[Record]) -> list[str]:
         from harness.questions.fault.printed import sentences
 

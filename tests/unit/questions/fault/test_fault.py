@@ -128,6 +128,16 @@ def test_a_stall_is_from_the_first_late_request_until_a_second_on_time() -> None
     assert failed.first_error_ns == 4 * S + 3 * S // 10
 
 
+def test_programs_are_told_what_people_are() -> None:
+    plan = planned()
+    stall = stalled((3, 0.001, 0), (5.2, 0.2, 0), (2, 0.001, 0))
+    made = [msgspec.structs.replace(record(stall), run_id=run) for run in (plan.run_id, "another")]
+    (answer,) = SECTION.found(plan, made)
+    assert answer.record.run_id == plan.run_id and answer.stall == stall
+    assert answer.by_settings == StallBounds(5.0, 5.5) and answer.by_settings.holds(answer.stall)
+    assert answer.timers == answer.forecasts == []
+
+
 def test_the_timer_that_decided_is_the_one_that_the_kernel_names() -> None:
     stall = stalled((3, 0.001, 0), (5, 0.2, 0), (2, 0.001, 0))
     assert said_of(stall) == "wired, link-down:5s: I/O stood still for 5.0 s, 1 ms longer than the fault."

@@ -69,7 +69,7 @@ class Repeats(NamedTuple):
         return sum(map(count, self.stalls))
 
 
-class Answer(NamedTuple):
+class StallAnswer(NamedTuple):
     """What is said of a column and a fault, for programs: ``record`` is the middle one of its repeats, and
     ``by_settings`` how long its stall should be, None where that has no formula."""
 
@@ -80,11 +80,11 @@ class Answer(NamedTuple):
     forecasts: Sequence[Shorter]
 
 
-def answers(records: Sequence[Record]) -> list[Answer]:
+def answers(records: Sequence[Record]) -> list[StallAnswer]:
     """One for each column and fault."""
     middles = (repeats.middle for repeats in grouped(records))
     return [
-        Answer(record, stall, expected(record, stall), timers(record, stall), forecasts(record, stall))
+        StallAnswer(record, stall, expected(record, stall), timers(record, stall), forecasts(record, stall))
         for record, stall in middles
     ]
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import abc
 import struct
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from harness.hosts import Host
-from harness.hosts.journal import Resource
+from harness.hosts.faults import Breaks
 from harness.model import IPV4, IPV6, End, Family
 from harness.network.links import LinkPath
 
@@ -175,10 +174,6 @@ class Frames(Protocol):
         """Whether it belongs to the agreement before any protection, such as IKE."""
         del ethertype, packet
         return False
-
-
-Breaks = Callable[[], Mapping[str, tuple[Host, Resource]]]
-"""What can break a protection, by the name of each fault, and on which host."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ import msgspec
 
 from harness.analysis import theory
 from harness.hosts import Host, programs
+from harness.hosts.faults import Breaks
 from harness.hosts.journal import Journal
 from harness.hosts.undo import UndoStep
 from harness.model import IPV6, End, addresses
@@ -30,7 +31,7 @@ from harness.network.links import LinkPath
 from harness.protection import xfrm_listener
 from harness.protection.fail_closed import AllowOutbound, InterfaceFailClosed, UnreachableRoute
 from harness.protection.kind import Attempt, ProtectionContext, Underlay
-from harness.protection.layer import Breaks, Carried, Due, EndCounts, Layer, Tally, due_by_number
+from harness.protection.layer import Carried, Due, EndCounts, Layer, Tally, due_by_number
 from harness.protection.xfrm_listener import ListenerReport, XfrmListeners
 from harness.storage import requests
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
-from harness.hosts import Host
+from harness.hosts.faults import Breaks
 from harness.hosts.journal import Resource
 from harness.model import AirProof, Security
 from harness.network.links import Folders, LinkPath, LinkPlace
@@ -32,7 +32,7 @@ class AirPath(Protocol):
     def header_bytes(self) -> int: ...
 
     @property
-    def breaks(self) -> Callable[[], Mapping[str, tuple[Host, Resource]]]: ...
+    def breaks(self) -> Breaks: ...
 
     def proved(self) -> AbstractContextManager[list[AirProof]]:
         """Prove what goes through the air while the context lasts; then the list has that one proof."""

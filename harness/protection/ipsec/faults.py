@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from harness.hosts import Host
+from harness.hosts.faults import Killed, Stopped
 from harness.hosts.journal import Resource
 from harness.hosts.undo import UndoStep
-from harness.protection.faults import Killed, Stopped
 from harness.protection.ipsec import Tunnel
 from harness.protection.ipsec.charon import Charon
 from harness.protection.xfrm_listener import REQID

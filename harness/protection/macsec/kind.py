@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import msgspec
 
 from harness.hosts import Host
+from harness.hosts.faults import Breaks, Stopped
 from harness.hosts.journal import Resource
 from harness.model import ENDS, End
 from harness.model.errors import CommandFailed, RequirementError
@@ -26,9 +27,9 @@ from harness.model.protections import PROTECTIONS
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.parse import proc_crypto
-from harness.protection import faults, layer, overlay
+from harness.protection import layer, overlay
 from harness.protection.kind import Found, Leg, Protection, Underlay
-from harness.protection.layer import HEADER_BYTES, Breaks
+from harness.protection.layer import HEADER_BYTES
 from harness.protection.macsec import mka
 from harness.protection.overlay import Overlay
 from harness.protection.xfrm_listener import ListenerReport
@@ -165,7 +166,7 @@ class MacsecDriver(Overlay):
                 private = self.run.private / f"mka-{below.index}"
                 agreement = mka.agreement(below, port=channel_port(below), private=private, logs=underlay.raw)
                 server = stack.enter_context(agreement)
-                found["key-server-gone"] = below.initiator, faults.Stopped(mka.PROGRAM, server)
+                found["key-server-gone"] = below.initiator, Stopped(mka.PROGRAM, server)
             else:
                 tell(within, _macs(below), self.cipher)
             overlay.open_up(within)

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.hosts import Host
+from harness.hosts.faults import Breaks
 from harness.hosts.journal import Resource
 from harness.model import IPV4, Family, addresses
 from harness.model.errors import CommandFailed
@@ -27,7 +28,7 @@ from harness.network import links, sysctls
 from harness.network.links import LinkPath
 from harness.protection import layer, overlay
 from harness.protection.kind import Found, Leg, Protection, Underlay
-from harness.protection.layer import Breaks, Due, Tally, of_ip, within_ip
+from harness.protection.layer import Due, Tally, of_ip, within_ip
 from harness.protection.overlay import Overlay
 from harness.protection.xfrm_listener import ListenerReport
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
-import signal
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from harness.hosts import Daemon, Host, programs, runner
+from harness.hosts.faults import Breaks, Killed
 from harness.hosts.journal import Resource
 from harness.hosts.undo import UndoStep
 from harness.model import AirProof, Security, Standard
@@ -261,24 +261,6 @@ def require_agreed(found: WifiAssociation, network: Network) -> None:
         raise CommandFailed(f"expected an association with {wanted}, found {agreed}")
 
 
-class KilledAccessPoint(msgspec.Struct, frozen=True):
-    """A hostapd that is killed, and another one that is started by ``again``."""
-
-    iface: str
-    daemon: Daemon
-    again: Callable[[], object]
-
-    def acquire(self, _host: Host) -> None:
-        self.daemon.signal(signal.SIGKILL)
-
-    def restore(self) -> None:
-        self.again()
-
-    def undo(self) -> tuple[UndoStep, ...]:
-        """Nothing to do: it was the run's own."""
-        return ()
-
-
 class OutOfRange(msgspec.Struct, frozen=True):
     """Radios that do not hear each other, while a program says so; it ends with ``running``."""
 
@@ -332,7 +314,7 @@ def bring_up(
         agreed = stack.enter_context(station(host, path.initiator_iface, network, folder=folder, log=log))
         apart = OutOfRange(logs / "out_of_range.log", stack.enter_context(contextlib.ExitStack()))
         breaks: Mapping[str, tuple[Host, Resource]] = {
-            "ap-restarted": (path.target, KilledAccessPoint(path.target_iface, hostapd, start)),
+            "ap-restarted": (path.target, Killed(path.target_iface, hostapd, start)),
             "out-of-range": (host, apart),
         }
         yield stack.enter_context(links.ready(place, path)), agreed, breaks
@@ -393,7 +375,7 @@ class WifiPath:
     path: LinkPath
     association: WifiAssociation
     listener: Sniffer
-    breaks: Callable[[], Mapping[str, tuple[Host, Resource]]] = dict
+    breaks: Breaks = dict
     header_bytes: int = HEADER_BYTES
 
     def counters(self) -> list[int]:

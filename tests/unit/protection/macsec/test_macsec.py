@@ -13,12 +13,12 @@ import pytest
 
 from harness.analysis import theory
 from harness.analysis.wire import framings
+from harness.hosts.faults import Stopped
 from harness.model import IpsecMode
 from harness.model.errors import CommandFailed
 from harness.parse.profiles import load_proposal
 from harness.protection import overlay
 from harness.protection.capture import expression
-from harness.protection.faults import Stopped
 from harness.protection.layer import ETHERTYPE_IPV4
 from harness.protection.macsec import kind as macsec
 from harness.protection.macsec import mka

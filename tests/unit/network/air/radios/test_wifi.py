@@ -10,6 +10,7 @@ from unittest import mock
 import msgspec
 import pytest
 
+from harness.hosts.faults import Killed
 from harness.hosts.programs.netlink import attribute, attributes
 from harness.model import AirProof, Security
 from harness.model.errors import CommandFailed, DeviceRefused
@@ -160,7 +161,7 @@ def test_a_frame_that_nobody_hears_is_told_to_be_lost() -> None:
 
 def test_an_access_point_that_is_killed_is_back() -> None:
     daemon, again = mock.Mock(), mock.Mock()
-    killed = wifi.KilledAccessPoint("wlan0", daemon, again)
+    killed = Killed("wlan0", daemon, again)
     killed.acquire(World().host("target"))
     daemon.signal.assert_called_once_with(signal.SIGKILL)
     killed.restore()

@@ -1,18 +1,14 @@
-"""What can break on a host, and what can happen to its daemons."""
+"""What can happen to a host's daemon."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
 from harness.hosts import Daemon, Host
-from harness.hosts.journal import Resource
 from harness.hosts.undo import UndoStep
-
-Breaks = Callable[[], Mapping[str, tuple[Host, Resource]]]
-"""What can break a link or a protection that is up, by the name of each fault, and on which host."""
 
 
 class Killed(msgspec.Struct, frozen=True):

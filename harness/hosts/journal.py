@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar, Protocol, TypeVar
 
@@ -38,6 +38,10 @@ class Resource(Protocol):
     def acquire(self, host: Host) -> None: ...
 
     def undo(self) -> tuple[UndoStep, ...]: ...
+
+
+Breaks = Callable[[], Mapping[str, tuple[Host, Resource]]]
+"""What can break a link or a protection that is up, by the name of each fault, and on which host."""
 
 
 R = TypeVar("R", bound=Resource)

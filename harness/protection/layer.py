@@ -13,7 +13,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from harness.hosts.faults import Breaks
+from harness.hosts.journal import Breaks
 from harness.model import IPV4, IPV6, End, Family
 from harness.network.links import LinkPath
 

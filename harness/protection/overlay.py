@@ -20,8 +20,7 @@ import msgspec
 
 from harness.analysis import theory
 from harness.hosts import Host, programs
-from harness.hosts.faults import Breaks
-from harness.hosts.journal import Journal
+from harness.hosts.journal import Breaks, Journal
 from harness.hosts.undo import UndoStep
 from harness.model import IPV6, End, addresses
 from harness.model.errors import RequirementError

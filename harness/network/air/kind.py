@@ -9,8 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from harness.hosts.faults import Breaks
-from harness.hosts.journal import Resource
+from harness.hosts.journal import Breaks, Resource
 from harness.model import AirProof, Security
 from harness.network.links import Folders, LinkPath, LinkPlace
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import msgspec
 
 from harness.hosts import Host
-from harness.hosts.faults import Breaks, Stopped
-from harness.hosts.journal import Resource
+from harness.hosts.faults import Stopped
+from harness.hosts.journal import Breaks, Resource
 from harness.model import ENDS, End
 from harness.model.errors import CommandFailed, RequirementError
 from harness.model.protections import PROTECTIONS

@@ -19,8 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.hosts import Host
-from harness.hosts.faults import Breaks
-from harness.hosts.journal import Resource
+from harness.hosts.journal import Breaks, Resource
 from harness.model import IPV4, Family, addresses
 from harness.model.errors import CommandFailed
 from harness.model.protections import PROTECTIONS, UDP_HEADER_BYTES

@@ -19,8 +19,8 @@ from pathlib import Path
 import msgspec
 
 from harness.hosts import Daemon, Host, programs, runner
-from harness.hosts.faults import Breaks, Killed
-from harness.hosts.journal import Resource
+from harness.hosts.faults import Killed
+from harness.hosts.journal import Breaks, Resource
 from harness.hosts.undo import UndoStep
 from harness.model import AirProof, Security, Standard
 from harness.model.errors import CommandFailed, DeviceRefused

@@ -21,10 +21,13 @@ from harness.hosts import namespaces, runner
 from harness.hosts.programs import local_operations
 from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed
 from harness.hosts.undo import UndoEntry
-from harness.model.errors import CommandFailed
+from harness.model.errors import CommandFailed, RequirementError
 
 PRIVATE = Path("/run/harness/private")
 """On every host: a folder in memory for sockets and secrets, which only the run's processes see."""
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+"""Random for each boot of a kernel (random(4))."""
 
 LOADED = "/sys/module"
 """A folder for each module that a kernel has loaded, and for some that are built in."""
@@ -54,6 +57,11 @@ class ReadableHost(abc.ABC):
     @abc.abstractmethod
     def kernel(self) -> object:
         """Equal for two hosts that share a kernel."""
+
+    @property
+    def boots(self) -> int:
+        """How often the run has had it boot anew: its counters begin again each time."""
+        return 0
 
     @abc.abstractmethod
     def run(
@@ -108,6 +116,11 @@ class Host(ReadableHost):
     def in_netns(self, name: str, netns: str) -> Host:
         """The network namespace ``netns`` of the same kernel, as a host. RequirementError if it can have
         none."""
+
+    def reboot(self, within_s: float) -> None:
+        """Have it boot anew, and wait until it is back. HostLost if that takes longer."""
+        del within_s
+        raise RequirementError(f"expected a machine that can boot anew, found the {self.name} of a lab")
 
     @abc.abstractmethod
     def kernel_messages(self) -> list[str]:

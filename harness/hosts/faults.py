@@ -29,6 +29,24 @@ class Killed(msgspec.Struct, frozen=True):
         return ()
 
 
+class Rebooted(msgspec.Struct, frozen=True):
+    """A machine that boots anew; ``again`` makes there what the run had made."""
+
+    name: str
+    within_s: float
+    again: Callable[[], object]
+
+    def acquire(self, host: Host) -> None:
+        host.reboot(self.within_s)
+
+    def restore(self) -> None:
+        self.again()
+
+    def undo(self) -> tuple[UndoStep, ...]:
+        """Nothing to do: it is back, or lost."""
+        return ()
+
+
 class Stopped(msgspec.Struct, frozen=True):
     """A daemon that answers no more, until it goes on."""
 

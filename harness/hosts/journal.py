@@ -11,6 +11,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol, TypeVar
 
@@ -58,6 +59,17 @@ class UnreadableJournal(HarnessError):
         super().__init__(str(error), hint="`harness clean` renames it, so that you can look at it")
 
 
+@dataclass(eq=False)
+class _Held:
+    """A resource that is up, and the number of its entry."""
+
+    host: Host
+    resource: Resource
+    entry: UndoEntry
+    ledger: Ledger
+    number: int
+
+
 class Journal:
     """What a run has brought up on this kernel, in files (``local_operations.JournalFile``).
 
@@ -74,6 +86,7 @@ class Journal:
             # A name of its own, because others share the folder.
             self._lasting = Journal(lasting / f"journal-{time.time_ns()}-{os.getpid()}.jsonl")
             self._lasting._file = local_operations.JournalFile(self._lasting.path, is_shared=True)
+        self._held: list[_Held] = []
         self.leaks: list[str] = []
         """One sentence for each resource that could not be undone. A run with any has failed."""
 
@@ -83,17 +96,29 @@ class Journal:
         what = f"{_called(resource)} {getattr(resource, resource.__struct_fields__[0])}"
         lasting: bool = getattr(resource, "lasting", False)
         entry = UndoEntry(what=what, steps=resource.undo(), netns=host.netns, lasting=lasting)
-        ledger, number = self._write_down(host, entry)
+        held = _Held(host, resource, entry, *self._write_down(host, entry))
         with contextlib.ExitStack() as stack:
-            stack.callback(self._release, ledger, number, host, resource)
+            stack.callback(self._release, held)
             try:
                 resource.acquire(host)
             except DeviceRefused:
                 # What is there belongs to somebody else.
                 stack.pop_all()
-                ledger.close(number)
+                held.ledger.close(held.number)
                 raise
+            self._held.append(held)
             yield resource
+
+    def make_again(self, host: Host) -> None:
+        """Acquire all that is held on a host again, in the same order, after it has booted anew.
+
+        What lies on its disk is still there. What needs no undoing was an act, and is over.
+        """
+        for held in [held for held in self._held if held.host is host and held.resource.undo()]:
+            if not held.entry.lasting:
+                held.ledger.close(held.number)
+                held.number = held.ledger.open(held.entry)
+                held.resource.acquire(host)
 
     def _write_down(self, host: Host, entry: UndoEntry) -> tuple[Ledger, int]:
         """Write an entry down; returns where, and under which number."""
@@ -104,15 +129,18 @@ class Journal:
         ledger = host.ledger or self
         return ledger, ledger.open(entry)
 
-    def _release(self, ledger: Ledger, number: int, host: Host, resource: Resource) -> None:
-        signals.surely(lambda: self._undo(ledger, number, host, resource))
+    def _release(self, held: _Held) -> None:
+        if held in self._held:
+            self._held.remove(held)
+        signals.surely(lambda: self._undo(held))
 
-    def _undo(self, ledger: Ledger, number: int, host: Host, resource: Resource) -> None:
+    def _undo(self, held: _Held) -> None:
+        resource = held.resource
         # What cannot be undone must neither hide the first error nor keep the rest from being undone.
         try:
-            problems = carry_out(resource.undo(), host.run).problems
+            problems = carry_out(resource.undo(), held.host.run).problems
             if not problems:
-                ledger.close(number)
+                held.ledger.close(held.number)
             self.leaks += [f"{_called(resource)} was not undone: {problem}" for problem in problems]
         except HostLost:
             # A lost host undoes everything by itself; the composer says so, once for the host.

@@ -23,7 +23,7 @@ from typing import IO, Any, NoReturn
 
 import msgspec
 
-from harness.hosts import PRIVATE, Daemon, Host, Ledger, programs, runner
+from harness.hosts import BOOT_ID, PRIVATE, Daemon, Host, Ledger, programs, runner
 from harness.hosts.programs.local_operations import RELAY_WINDOW, Relay
 from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed, command_line
 from harness.hosts.undo import UndoEntry
@@ -46,6 +46,7 @@ DEADMAN_S = 20.0
 
 HELLO_DEADLINE_S = 30.0
 ANSWER_GRACE_S = 15.0
+REBOOT_POLL_S = 1.0
 RELAY_END_S = 5.0
 LARGEST_GREETING_BYTES = 1 << 16
 """How much a login shell may print before the agent's first message."""
@@ -82,6 +83,7 @@ class AgentMessage(msgspec.Struct):
     lines: list[str] = []
     offset_ns: int = 0
     found: str = ""
+    journal: str = ""
     out: bytes | None = None
     err: bytes | None = None
     data: bytes | None = None
@@ -172,16 +174,25 @@ class AgentConnection:
 
     def __init__(self, name: str, argv: Sequence[str], log: Path) -> None:
         self.name = name
+        self.boots = 0
+        self._argv, self._log = argv, log
         self._numbers = itertools.count(1)
-        self._hello: Replies = queue.Queue()
-        self._waiting = {0: self._hello}
+        self._begun: dict[str, Any] = {}
+        self._waiting: dict[int, Replies] = {}
+        self.lost: str | None = None
+        """Why it is gone, once it is."""
         self._streams: dict[tuple[int, str], Callable[[bytes], object]] = {}
         self._lock = threading.Lock()
         # A lock of its own: writing may take long, and meanwhile messages must be read.
         self._sending = threading.Lock()
-        self.lost: str | None = None
-        """Why it is gone, once it is."""
-        self.dialogue = runner.PipedProgram(argv, log)
+        self._open()
+
+    def _open(self) -> None:
+        """Start an agent."""
+        self._hello: Replies = queue.Queue()
+        self._waiting[0] = self._hello
+        self.lost = None
+        self.dialogue = runner.PipedProgram(self._argv, self._log)
         self._ended = threading.Event()
         threading.Thread(target=self._listen, daemon=True).start()
         with contextlib.suppress(OSError):
@@ -215,10 +226,10 @@ class AgentConnection:
             self.lost = self.lost or f"its output could not be written: {error.strerror}"
         finally:
             self.lost = self.lost or "the connection ended"
-            self._ended.set()
             with self._lock:
                 for waiting in self._waiting.values():
                     waiting.put(None)
+            self._ended.set()
 
     def _take(self, answer: AgentMessage) -> None:
         for name, data in (("out", answer.out), ("err", answer.err)):
@@ -250,6 +261,45 @@ class AgentConnection:
                 self.lost = self.lost or "the connection ended"
         if self.lost is not None:
             raise self.gone()
+
+    def begin(self, **asked: Any) -> AgentMessage:
+        """Have the agent begin; see ``programs/agent.py``."""
+        begun = self.ask("begin", within_s=120, **asked)
+        if begun.busy is None:
+            self._begun = {**asked, "journal": begun.journal}
+        return begun
+
+    def reboot(self, within_s: float) -> None:
+        """Have the machine boot anew, and start an agent there that goes on with what is lasting.
+
+        HostLost if it does not come back in time.
+        """
+        until = time.monotonic() + within_s
+        before = self._boot_id()
+        self.ask("reboot")
+        # Then it ends all programs, and this connection.
+        while not self._is_back(before, until):
+            if time.monotonic() > until:
+                self.lost = f"it has not come back within {within_s:g} s after the run had it boot anew"
+                raise self.gone()
+            time.sleep(REBOOT_POLL_S)
+        self.boots += 1
+
+    def _boot_id(self) -> str:
+        return self.ask("read", paths=[BOOT_ID]).texts[0]
+
+    def _is_back(self, before: str, until: float) -> bool:
+        if not self._ended.wait(max(0.0, until - time.monotonic())):
+            return False
+        self.dialogue.end(1)
+        self._open()
+        with contextlib.suppress(HarnessError):
+            self.await_hello()
+            if self._boot_id() != before and self.begin(**self._begun).busy is None:
+                return True
+        self.lost = self.lost or "it has not booted yet"
+        self.dialogue.kill()
+        return False
 
     def gone(self) -> HostLost:
         return HostLost(
@@ -437,7 +487,7 @@ class _Spawned:
     def ended(self) -> bool:
         with contextlib.suppress(queue.Empty):
             self.last.append(self.answers.get_nowait())
-        if None in self.last:
+        if None in self.last and self.connection.lost is not None:
             raise self.connection.gone()
         return bool(self.last)
 
@@ -472,6 +522,13 @@ class AgentHost(Host):
     @property
     def kernel(self) -> object:
         return self.connection
+
+    @property
+    def boots(self) -> int:
+        return self.connection.boots
+
+    def reboot(self, within_s: float) -> None:
+        self.connection.reboot(within_s)
 
     @property
     def ledger(self) -> Ledger | None:
@@ -606,13 +663,8 @@ def connect(
     with contextlib.ExitStack() as stack:
         stack.callback(connection.close)
         connection.await_hello()
-        begun = connection.ask(
-            "begin",
-            role=role,
-            run_id=run_id,
-            private=[str(PRIVATE), *private],
-            deadman_s=DEADMAN_S,
-            within_s=120,
+        begun = connection.begin(
+            role=role, run_id=run_id, private=[str(PRIVATE), *private], deadman_s=DEADMAN_S
         )
         if begun.busy is not None:
             owner = printable(runner.last_lines(begun.busy))

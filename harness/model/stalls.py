@@ -19,7 +19,7 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
     """Requests at a rate around ``fault``, from ``began_ns`` to ``ended_ns`` after the load began.
 
     A request is late if it took longer than ``late_ns`` since it was due, ended with an error, or could not
-    be sent (``unsent``: too many were out). ``stall_ns`` is the time from when the first late one was due
+    be sent (``unsent``: too many were out). ``stall_ns`` is the longest time from when a late one was due
     until ``over_ns``, when one was on time again, and then all for a second; None if none was late, or if it
     did not end. ``longest_ns`` is the longest latency. ``errnos`` counts failed requests, and the first of
     them ended ``first_error_ns`` after the load began.

@@ -33,6 +33,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     clock_offset_ns: int
     clock_source: str
     governors: Mapping[str, str]
+    boots: int = 0
 
 
 class ConditionsWatch:
@@ -49,6 +50,7 @@ class ConditionsWatch:
             files = self._governors[host.name]
             source, *governors = host.read_files([CLOCK_SOURCE, *files])
             found[host.name] = Conditions(
+                boots=host.boots,
                 clock_offset_ns=host.clock_offset_ns(),
                 clock_source=source.strip(),
                 governors={
@@ -63,6 +65,8 @@ def changed(before: Mapping[str, Conditions], after: Mapping[str, Conditions]) -
     found = []
     for name in sorted(before.keys() & after.keys()):
         was, now = before[name], after[name]
+        if now.boots != was.boots:
+            continue
         if abs(now.clock_offset_ns - was.clock_offset_ns) > STEP_NS:
             found.append(
                 f"clock changed: the {name}'s clock was set, or the machine slept, during the measurement"

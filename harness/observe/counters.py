@@ -13,16 +13,13 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Protocol, TypeVar
 
-from harness.hosts import Host, ReadableHost
+from harness.hosts import BOOT_ID, Host, ReadableHost
 from harness.model.errors import HopLost
 from harness.model.telemetry import InterfaceUse, ProcessorUse
 
 T = TypeVar("T")
 
 STAT, CPUINFO, NET_DEV = "/proc/stat", "/proc/cpuinfo", "/proc/net/dev"
-BOOT_ID = "/proc/sys/kernel/random/boot_id"
-"""Random for each boot of a kernel (random(4))."""
-
 LOOPBACK = "lo"
 
 FIELDS = ("user", "nice", "system", "idle", "iowait", "interrupt", "softirq", "stolen")
@@ -210,13 +207,13 @@ class KernelCounters:
     """A kernel of the run: all of its hosts, of which the first is read, and its energy counters."""
 
     def __init__(self, same: Sequence[ReadableHost], *, energy: bool) -> None:
-        self._host = same[0]
+        self.host = same[0]
         self.names = _names(same)
-        self.counts_busy_as_one = USER_MODE in self._host.read_files([CPUINFO])[0]
-        self._energy = energy_files(self._host) if energy else ()
+        self.counts_busy_as_one = USER_MODE in self.host.read_files([CPUINFO])[0]
+        self._energy = energy_files(self.host) if energy else ()
 
     def look(self) -> Processors:
-        texts = self._host.read_files([*FILES, *self._energy])
+        texts = self.host.read_files([*FILES, *self._energy])
         return processors(dict(zip(FILES, texts, strict=False)), time.monotonic_ns(), texts[len(FILES) :])
 
 
@@ -286,14 +283,17 @@ class Observer:
         # Hops are read outside the hosts' interval, so their SSH latency is not counted: first here, last
         # below.
         begun = [(hop.name, self._try(partial(_watch_interfaces, hop), [hop.name])) for hop in self._hops]
-        looks = [(kernel, self._try(kernel.look, kernel.names)) for kernel in reversed(self._kernels)]
+        looks = [
+            (kernel, kernel.host.boots, self._try(kernel.look, kernel.names))
+            for kernel in reversed(self._kernels)
+        ]
 
         def done() -> Counted:
             uses: list[ProcessorUse] = []
             grown: list[Counted] = []
-            for kernel, first in reversed(looks):
+            for kernel, boots, first in reversed(looks):
                 last = self._try(kernel.look, kernel.names)
-                if first is not None and last is not None:
+                if first is not None and last is not None and kernel.host.boots == boots:
                     as_one = kernel.counts_busy_as_one
                     uses.append(processor_use(first, last, hosts=kernel.names, counts_busy_as_one=as_one))
             for name, ended in begun:

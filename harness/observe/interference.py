@@ -87,8 +87,8 @@ def watch(plan: Plan, folder: Path, hosts: Sequence[Host]) -> Watch:
         return lambda: FromOutside(folder / LIVE, names)
     proc = MACHINES_PROC if plan.capabilities.is_users_kernel else Path("/proc")
     # Not before the first watch, because hosts are asked which machines they are.
-    machines = functools.cache(lambda: tuple(_machines(hosts, proc)))
-    return lambda: OnMachines(machines())
+    machines = functools.cache(lambda _boots: tuple(_machines(hosts, proc)))
+    return lambda: OnMachines(machines(tuple(host.boots for host in hosts)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +127,7 @@ class OnMachines(Watching):
 
     def __init__(self, machines: Sequence[_Machine]) -> None:
         self._machines = machines
+        self._boots = [machine.host.boots for machine in machines]
         self._looks: list[list[MachineSample | None]] = []
         self._still = Standstill()
         self._end = threading.Event()
@@ -162,8 +163,8 @@ class OnMachines(Watching):
             return ()
         found = (
             disturbance.between(first, last, machine.names)
-            for machine, first, last in zip(self._machines, *self._looks, strict=True)
-            if first is not None and last is not None
+            for machine, boots, first, last in zip(self._machines, self._boots, *self._looks, strict=True)
+            if first is not None and last is not None and machine.host.boots == boots
         )
         return tuple(
             msgspec.structs.replace(use, suspended_ns=max(use.suspended_ns or 0, self._still.total_ns))

@@ -81,6 +81,7 @@ class EndCounters:
     """One end of a link at one moment. Each fragment is one more packet on the link than the host made or
     took."""
 
+    boots: int = 0
     traffic: InterfaceCounters = NOTHING
     retransmits: int = 0
     fragments_sent: int = 0
@@ -106,8 +107,8 @@ def snapshot(watched: CapturedLayer, *, begins: bool) -> tuple[EndCounters, ...]
     if wants_segments and begins:
         segments = _segments(watched.portal or path)
     return tuple(
-        _counters(look, iface, begins=begins, segments=found)
-        for look, (_, _, iface, *_), found in zip(looks, ends, segments, strict=True)
+        _counters(look, iface, host.boots, begins=begins, segments=found)
+        for look, (_, host, iface, *_), found in zip(looks, ends, segments, strict=True)
     )
 
 
@@ -116,9 +117,12 @@ def _unprotected_end(host: Host) -> EndCounts:
     return EndCounts(before=devices, tally=Tally(), after=devices, snmp=snmp)
 
 
-def _counters(look: EndCounts, iface: str, *, begins: bool, segments: Segments | None) -> EndCounters:
+def _counters(
+    look: EndCounts, iface: str, boots: int, *, begins: bool, segments: Segments | None
+) -> EndCounters:
     counts = _snmp(look.snmp)
     return EndCounters(
+        boots=boots,
         traffic=traffic(look.after if begins else look.before).get(iface, NOTHING),
         retransmits=counts.get("RetransSegs", 0),
         fragments_sent=counts.get("FragCreates", 0) - counts.get("FragOKs", 0),
@@ -163,9 +167,9 @@ def _segments(path: LinkPath) -> list[Segments | None]:
 def interfaces(
     path: LinkPath, before: Sequence[EndCounters], after: Sequence[EndCounters]
 ) -> tuple[InterfaceUse, ...]:
-    """What the interfaces of its ends counted between two snapshots."""
+    """What the interfaces of its ends counted between two snapshots, or since a boot in between."""
     return tuple(
-        was.traffic.grown(now.traffic, host.name, iface)
+        (was.traffic if was.boots == now.boots else NOTHING).grown(now.traffic, host.name, iface)
         for was, now, (_, host, iface, *_) in zip(before, after, links.ends(path), strict=True)
     )
 
@@ -175,6 +179,7 @@ class EndChange:
     """One end of a path between two snapshots: its protection, its interface, and its capture."""
 
     name: str
+    has_booted: bool
     out: Carried
     into: Carried
     use: InterfaceUse
@@ -221,6 +226,7 @@ def _ends(
         found.append(
             EndChange(
                 name=name,
+                has_booted=was.boots != now.boots,
                 out=was.tally.out.grown(now.tally.out),
                 into=was.tally.into.grown(now.tally.into),
                 use=uses[number],
@@ -286,7 +292,8 @@ def judge(
     counters at both ends must cover it; where only one end is seen, at that.
     """
     path, layer, capture = watched.path, watched.layer, watched.capture
-    ends = _ends(watched, before, after, seen)
+    # Who has booted in between does not know what was before, and its capture ended with it.
+    ends = tuple(end for end in _ends(watched, before, after, seen) if not end.has_booted)
     reasons = [end.seen.fault for end in ends if end.seen.fault]
     balances = list(_balances(watched, layer, ends)) if layer is not None else []
     proof = _proof(ends, capture, balances)

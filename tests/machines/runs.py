@@ -63,8 +63,19 @@ STAYS: Mapping[str, re.Pattern[str]] = {
 """What a run may leave, as section 4 of docs/machines.md says."""
 
 
-def differences(before: dict[str, Snapshot], of: Site) -> dict[str, list[str]]:
-    """What has come (+) and gone (-) on each machine, once it has settled; empty if nothing has."""
+OF_A_BOOT = re.compile(
+    r" *link/ether|tmpfs /run |[a-z-]+\.service |/run/(?:adduser|systemd/ask-password-block)"
+    r"|(?:fs\.epoll|kernel\.threads-max|net\.ipv4\.(?:inet_peer|tcp_r?mem|udp_mem)|user\.max_|vm\.)"
+)
+"""What differs from one boot to the next: a MAC address that is drawn, sizes that depend on the memory, what
+the first boot alone does."""
+
+
+def differences(
+    before: dict[str, Snapshot], of: Site, but: re.Pattern[str] | None = None
+) -> dict[str, list[str]]:
+    """What has come (+) and gone (-) on each machine, once it has settled; empty if nothing has. What ``but``
+    matches may."""
     end = time.monotonic() + SETTLE_S * of.patience
     while True:
         changed: dict[str, list[str]] = {}
@@ -74,18 +85,19 @@ def differences(before: dict[str, Snapshot], of: Site) -> dict[str, list[str]]:
                 new = (line for line in now[what] if line not in lines)
                 came = [f"+{line}" for line in new if stays is None or not stays.match(line)]
                 gone = [f"-{line}" for line in lines if line not in now[what]]
-                if came or gone:
-                    changed[f"{name}: {what}"] = came + gone
+                found = [line for line in came + gone if but is None or not but.match(line[1:])]
+                if found:
+                    changed[f"{name}: {what}"] = found
         if not changed or time.monotonic() > end:
             return changed
         time.sleep(2)
 
 
 @contextlib.contextmanager
-def as_before(of: Site) -> Iterator[None]:
+def as_before(of: Site, but: re.Pattern[str] | None = None) -> Iterator[None]:
     before = snapshots(of)
     yield
-    changed = differences(before, of)
+    changed = differences(before, of, but)
     assert not changed, json.dumps(changed, indent=1)
 
 

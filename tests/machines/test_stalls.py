@@ -4,6 +4,7 @@ ends."""
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -25,9 +26,12 @@ def asked(of: Site, *words: str) -> tuple[str, ...]:
     return ("fault", *TOGETHER, *how, *words)
 
 
-def stalls(of: Site, *words: str) -> Iterator[tuple[str, float, dict[str, object]]]:
-    """Fault, stall in s and all else of each cell; each is ok, and came back without a lost write."""
-    with as_before(of):
+def stalls(
+    of: Site, *words: str, but: re.Pattern[str] | None = None
+) -> Iterator[tuple[str, float, dict[str, object]]]:
+    """Fault, stall in s and all else of each cell; each is ok, and came back without a lost write. ``but`` is
+    as for ``differences``."""
+    with as_before(of, but):
         found = runs.good(of, of.harness(*asked(of, *words)))
     for name, cell in found.items():
         stall = cell["stall"]
@@ -59,6 +63,26 @@ def test_each_other_fault_that_machines_have(installed: Site) -> None:
     assert found["link-down:30s"][0] >= 29.9 and not found["link-down:30s"][1]["errnos"]
     # Longer than replacement_timeout: errors reach the application, and then it comes back.
     assert found["link-down:150s"][0] >= 149.9 and found["link-down:150s"][1]["errnos"]
+
+
+@pytest.mark.on_ci("trixie")
+def test_a_target_that_boots_anew_is_made_again(installed: Site) -> None:
+    words = (
+        "--ipsec",
+        "off",
+        "--transport",
+        "iscsi",
+        "--transport",
+        "nvme-tcp",
+        "--fault",
+        "target-rebooted",
+    )
+    found = [*stalls(installed, *words, but=runs.OF_A_BOOT)]
+    assert len(found) == 2
+    for _, stall_s, stall in found:
+        took_ns = stall["ended_ns"] - stall["began_ns"]  # type: ignore[operator]
+        # It serves for a moment before it goes down.
+        assert took_ns > 5e9 and stall_s >= 5, stall
 
 
 def is_broken(of: Site) -> bool:

@@ -151,17 +151,27 @@ class Agent:
                 subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", place], check=True)
         self.deadman_s = request["deadman_s"]
         self.log = KernelLog()
+        # A journal of its own: a resumed run has the same id, and its numbers begin anew. After a reboot that
+        # the run asked for, it goes on.
+        journal = request.get("journal") or f"agent-{self.role}-{time.time_ns()}.jsonl"
+        lasting = JournalFile(LASTING / journal, is_shared=True)
+        lasting.take_up()
         removed, failed = self.recover()
-        # A journal of its own: a resumed run has the same id, and its numbers begin anew.
-        journal = f"agent-{self.role}-{time.time_ns()}.jsonl"
-        self.journals = (JournalFile(STATE / journal), JournalFile(LASTING / journal, is_shared=True))
-        return {"removed": removed, "failed": failed}
+        self.journals = (JournalFile(STATE / journal), lasting)
+        self.up += lasting.pending
+        return {"removed": removed, "failed": failed, "journal": journal}
 
     def do_beat(self, _request: Message) -> None:
         """Nothing to do: it was heard."""
 
     def do_end(self, _request: Message) -> None:
         raise NoMoreRequests("")
+
+    def do_reboot(self, _request: Message) -> Message:
+        """What is up ends with the kernel. What is lasting stays written down."""
+        subprocess.run(["systemctl", "reboot"], check=True, capture_output=True, timeout=UNDO_STEP_S)
+        self.up.clear()
+        return {}
 
     def do_run(self, request: Message) -> Message | None:
         process = self.start(request)

@@ -194,6 +194,11 @@ class JournalFile:
         """Cross out what has been undone."""
         self._write({"id": number}, {each: entry for each, entry in self.pending.items() if each != number})
 
+    def take_up(self) -> None:
+        """Go on with a shared one, if it is there: nobody else undoes what it says."""
+        if self.path.exists():
+            self._lock = locked(self.path)
+
     def end(self) -> None:
         """Remove the file if all that it names is undone; otherwise what is still open stays written down."""
         # As it is on the disk: whoever else went on with it counts too, and what cannot be read stays.

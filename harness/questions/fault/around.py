@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import re
 import shlex
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from harness.hosts import Host
+from harness.hosts import PRIVATE, Host, NamespaceHost, runner
+from harness.hosts.faults import Rebooted
 from harness.hosts.journal import Journal, Resource
 from harness.model import Cell, Plan, Record, kinds
+from harness.model.addresses import UNIQUE_LOCAL
 from harness.model.errors import CommandFailed, RequirementError
 from harness.model.stalls import KernelMessage
 from harness.network import faults
+from harness.network.links import LinkPath
+from harness.observe.counters import kernel_of
 from harness.questions.fault.requests import LoadOutput, judged
-from harness.questions.fault.section import OF_DISKS, OF_THE_AIR, SECTION, Fault, Faults
-from harness.runs import around, fio_startup
+from harness.questions.fault.section import OF_DISKS, OF_THE_AIR, REBOOT, REBOOT_S, SECTION, Fault, Faults
+from harness.runs import around, fio_startup, modules
 from harness.runs.measure import ConnectedLun
+from harness.storage import configfs
 from harness.storage import faults as of_disks
 
 WATCHDOG_S = 10.0
@@ -33,6 +39,9 @@ STARTING_S = 1.0
 """The load's program counts its own time, from when it has started. What it takes for the time before the
 fault ends so long before that, and what it takes for the fault so long after it."""
 
+INTERFACE_S = 120.0
+"""A machine that has booted has its interfaces by then."""
+
 MOST_MESSAGES = 200
 """The first ones, for a device that fails says so for each request; and the last ones of timers."""
 
@@ -40,9 +49,11 @@ _LINE = re.compile(r"^\[ *(\d+)\.(\d{6})\] (.*)$", re.MULTILINE)
 """Of dmesg(1): seconds of the monotonic clock."""
 
 
-def places(kind: str, lun: ConnectedLun, most_s: float = 0.0) -> faults.Places:
+def places(
+    kind: str, lun: ConnectedLun, most_s: float = 0.0, again: Callable[[], object] = lambda: None
+) -> faults.Places:
     """What a fault (``section.KINDS``) breaks of a connected LUN, and where, for ``most_s`` where the kernel
-    can end it by itself.
+    can end it by itself. ``again`` makes the target again, after it has booted anew.
 
     RequirementError if its column has nothing of that kind.
     """
@@ -53,6 +64,9 @@ def places(kind: str, lun: ConnectedLun, most_s: float = 0.0) -> faults.Places:
         return faults.OF_PORTALS[kind](path, math.ceil(most_s))
     if kind in faults.OF_LINKS:
         return faults.OF_LINKS[kind](lun.link)
+    if kind == REBOOT:
+        require_apart(path)
+        return [(path.target, Rebooted(path.target.name, REBOOT_S, again))]
     if kind == "connection-reset":
         return [(path.target, faults.Reset(path.initiator_address, path.port))]
     if kind == "login-refused" and kind in lun.outages:
@@ -73,18 +87,22 @@ def places(kind: str, lun: ConnectedLun, most_s: float = 0.0) -> faults.Places:
 class AroundFault(around.Around):
     """One fault in one cell."""
 
-    def __init__(self, plan: Faults, fault: Fault, *, is_here: bool) -> None:
-        """``is_here``: the initiator's clock is this process's."""
-        self.plan, self.fault, self.is_here = plan, fault, is_here
+    def __init__(self, plan: Faults, fault: Fault, modules: Sequence[str] = (), *, is_here: bool) -> None:
+        """``modules`` are those of the target's kernel. ``is_here``: the initiator's clock is this
+        process's."""
+        self.plan, self.fault, self.modules, self.is_here = plan, fault, modules, is_here
         self.breaks_air = fault.kind in OF_THE_AIR
-        times = (plan.before_s - STARTING_S, fault.lasts_s + 2 * STARTING_S, plan.after_s)
-        self.program = fio_startup.open_loop(*(f"{time_s:g}" for time_s in times))
+        self._told = PRIVATE / f"over-{time.time_ns()}" if fault.kind == REBOOT else None
+        lasts = str(self._told or f"{fault.lasts_s + 2 * STARTING_S:g}")
+        most_s = plan.after_s + (fault.most_s - fault.lasts_s)
+        self.program = fio_startup.open_loop(f"{plan.before_s - STARTING_S:g}", lasts, f"{most_s:g}")
         self._clock = InitiatorClock()
         self._began_ns = self._ended_ns = 0
 
     @contextlib.contextmanager
     def while_it_runs(self, lun: ConnectedLun, journal: Journal, folder: Path) -> Iterator[None]:
-        broken = places(self.fault.kind, lun, self.fault.lasts_s + WATCHDOG_S)
+        again = functools.partial(self._make_again, lun.path, journal)
+        broken = places(self.fault.kind, lun, self.fault.lasts_s + WATCHDOG_S, again)
         ends_s = self.plan.before_s + self.fault.lasts_s
         over, failures = threading.Event(), list[BaseException]()
 
@@ -106,6 +124,8 @@ class AroundFault(around.Around):
                             fault.callback(getattr(resource, "restore", lambda: None))
                         over.wait(self._began_ns / 1e9 + self.fault.lasts_s - time.monotonic())
                     self._ended_ns = time.monotonic_ns()
+                    if self._told is not None:
+                        lun.path.initiator.write_secret(self._told, "")
             except BaseException as error:
                 failures.append(error)
 
@@ -118,6 +138,20 @@ class AroundFault(around.Around):
             thread.join()
         if failures:
             raise failures[0]
+
+    def _make_again(self, path: LinkPath, journal: Journal) -> None:
+        """Of a target that has booted, when its interface is as it was before."""
+        host, iface = path.target, path.target_iface
+        for module in self.modules:
+            host.run(["modprobe", *module.split()])
+        configfs.mount(host, "target")
+        runner.await_condition(
+            lambda: is_up(host, iface, path.target_address),
+            deadline_s=INTERFACE_S,
+            what=f"{path.target_address} on {iface} of the {host.name}, which has booted",
+            interval_s=0.5,
+        )
+        journal.make_again(host)
 
     def judged(self, record: Record, lun: ConnectedLun, raw: Path) -> Record:
         if not self._ended_ns:
@@ -145,6 +179,24 @@ class AroundFault(around.Around):
         kept = sorted({*messages[:MOST_MESSAGES], *spoken[-MOST_MESSAGES:]}, key=lambda m: m.at_ns)
         stall = msgspec.structs.replace(stall, messages=tuple(kept), hops=len(lun.link.hops))
         return msgspec.structs.replace(record, stall=stall)
+
+
+def require_apart(path: LinkPath) -> None:
+    """RequirementError if a reboot of the target would end this process, or another run's."""
+    here, there = (kernel_of(host) for host in (NamespaceHost(name="machine"), path.target))
+    if here == there:
+        raise RequirementError(
+            "expected another machine as the target, found this one, which would boot anew",
+            hint="run the harness elsewhere",
+        )
+    if path.target.read_files([f"{PRIVATE.parent}/initiator.lock"])[0]:
+        raise RequirementError("expected a target that no other run uses, found one that is its initiator")
+
+
+def is_up(host: Host, iface: str, address: str) -> bool:
+    """Whether an interface has its address, if that is not the run's own, and carries packets."""
+    shown = host.run(["ip", "-o", "address", "show", "dev", iface, "up"], check=False).stdout
+    return f" {address}/" in shown or (bool(shown) and address.startswith(UNIQUE_LOCAL))
 
 
 class InitiatorClock(NamedTuple):
@@ -179,7 +231,9 @@ def of(plan: Plan, cell: Cell) -> AroundFault | None:
         return None
     of_plan = SECTION.of(plan)
     is_here = plan.capabilities.shares_kernel
-    return AroundFault(of_plan, of_plan.of_jobs[cell.workload], is_here=is_here)
+    needs = modules.of_transports(plan).get(cell.column.transport or "", {})
+    of_target = dict.fromkeys((*modules.of(plan)["target"], *needs.get("target", ())))
+    return AroundFault(of_plan, of_plan.of_jobs[cell.workload], [*of_target], is_here=is_here)
 
 
 OFFERED = (of,)

@@ -109,6 +109,6 @@ def _name(job: Job, rate: int, fault: Fault) -> str:
 
 def _at(job: Job, rate: int, name: str, fault: Fault) -> Job:
     of = Faults(of_jobs={})
-    made = open_loop.at_rate(job, rate, of.before_s + fault.lasts_s + of.after_s)
+    made = open_loop.at_rate(job, rate, of.before_s + fault.most_s + of.after_s)
     options = {**dict(made.options), "iodepth": str(IN_FLIGHT)}
     return Job(name=name, options=tuple(options.items()))

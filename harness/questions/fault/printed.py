@@ -15,6 +15,7 @@ from harness.model.kinds import Timer
 from harness.model.lines import counted
 from harness.model.stalls import Stall
 from harness.model.units import format_duration
+from harness.questions.fault.section import REBOOT
 from harness.questions.fault.theory import Shorter, StallBounds, expected, shorter
 
 NEAR_NS = 10**9
@@ -151,7 +152,10 @@ def _stood_still(stall: Stall) -> str:
     longer_ns = stall.stall_ns - lasts_ns
     # What takes a moment only is shorter than any stall.
     longer = f", {_time(longer_ns)} longer than the fault" if ":" in stall.fault and longer_ns > 0 else ""
-    return f"I/O stood still for {_time(stall.stall_ns)}{longer}."
+    back = ""
+    if stall.fault == REBOOT:
+        back = f" The target was back after {_time(lasts_ns)}, with what the run had made there."
+    return f"I/O stood still for {_time(stall.stall_ns)}{longer}.{back}"
 
 
 def _decided(record: Record, stall: Stall) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import math
 from collections import Counter
+from collections.abc import Iterator
 
 import msgspec
 
@@ -40,7 +42,9 @@ def judged(around: LoadReport, *, fault: str, began_ns: int, ended_ns: int) -> S
     late = [n for n, (_, latency, error) in enumerate(rows) if error or not 0 <= latency <= late_ns]
     failed = [(due + latency, error) for due, latency, error in rows if error and error != errno.EAGAIN]
     names = Counter(errno.errorcode.get(error, str(error)) for _, error in failed)
-    over_ns = _end(rows, late)
+    # A machine that goes down may be late for a moment before: the longest stall counts.
+    stalls = list(_stalls(rows, late))
+    began_late_ns, over_ns = max(stalls, key=_length, default=(0, None))
     return Stall(
         fault=fault,
         began_ns=began_ns,
@@ -50,7 +54,7 @@ def judged(around: LoadReport, *, fault: str, began_ns: int, ended_ns: int) -> S
         late=len(late),
         unsent=sum(error == errno.EAGAIN for *_, error in rows),
         longest_ns=max((latency for _, latency, _ in rows), default=0),
-        stall_ns=None if over_ns is None else over_ns - rows[late[0]][0],
+        stall_ns=None if over_ns is None else over_ns - began_late_ns,
         over_ns=over_ns,
         errnos={name.lower(): count for name, count in sorted(names.items())},
         first_error_ns=min((at_ns for at_ns, _ in failed), default=None),
@@ -60,9 +64,17 @@ def judged(around: LoadReport, *, fault: str, began_ns: int, ended_ns: int) -> S
     )
 
 
-def _end(rows: list[tuple[int, int, int]], late: list[int]) -> int | None:
-    """When the first request after a stall was done that was on time, with all others for ``SETTLED_NS``."""
+def _length(stall: tuple[int, int | None]) -> float:
+    began_ns, over_ns = stall
+    return math.inf if over_ns is None else over_ns - began_ns
+
+
+def _stalls(rows: list[tuple[int, int, int]], late: list[int]) -> Iterator[tuple[int, int | None]]:
+    """When the first late request of each stall was due, and when the first one after it was done that was on
+    time, with all others for ``SETTLED_NS``; None if there is none."""
+    began_ns: int | None = None
     for place, number in enumerate(late):
+        began_ns = rows[number][0] if began_ns is None else began_ns
         after = number + 1
         following = late[place + 1] if place + 1 < len(late) else len(rows)
         if after == following:
@@ -71,5 +83,7 @@ def _end(rows: list[tuple[int, int, int]], late: list[int]) -> int | None:
         # Requests are due at random times, so the last second of a load holds a little less of them.
         if until - rows[after][0] >= SETTLED_NS * 0.9:
             due, latency, _ = rows[after]
-            return due + latency
-    return None
+            yield began_ns, due + latency
+            began_ns = None
+    if began_ns is not None:
+        yield began_ns, None

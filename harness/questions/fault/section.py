@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from harness.model import Duplex, Plan, Record
+from harness.model import BackingKind, Duplex, Plan, Record
 from harness.model.errors import UsageError
 from harness.model.ranges import Amount
 from harness.model.texts import Name
@@ -46,12 +46,18 @@ OF_OWN_LINKS = ("hop-down", *OF_THE_AIR, "loss-1", "loss-10", "delay-10x", "dela
 OF_OWN_END = ("initiator-link-down", "loss-100-to-initiator")
 """Of these, what an initiator can do alone, with a portal of somebody else's target."""
 
-MOMENTARY = ("connection-reset", "sa-deleted", "rekey-ike", "rekey-child")
-"""Faults of a moment: the target resets TCP's connections, or loses the associations of IPsec; new keys."""
+REBOOT = "target-rebooted"
+"""The target boots anew, which takes as long as it takes; then the run makes there what it had made."""
+
+MOMENTARY = ("connection-reset", REBOOT, "sa-deleted", "rekey-ike", "rekey-child")
+"""Faults without a time of their own. The target resets TCP's connections, or loses the associations of
+IPsec; new keys."""
 
 KINDS = (*LASTING, *MOMENTARY)
 
 SHORTEST_S, LONGEST_S = 0.1, 600.0
+REBOOT_S = 600.0
+"""A machine that has not booted by then is lost."""
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,6 +70,11 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def name(self) -> str:
         """As it is typed."""
         return f"{self.kind}:{self.lasts_s:g}s" if self.lasts_s else self.kind
+
+    @property
+    def most_s(self) -> float:
+        """How long it may last."""
+        return REBOOT_S if self.kind == REBOOT else self.lasts_s
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -103,6 +114,8 @@ class FaultSection(Section[Faults]):
                     f"found {plan.capabilities.typed}",
                     hint="leave --target out",
                 )
+            if fault.kind == REBOOT:
+                _require_rebootable(plan)
             disk = plan.storage.disk
             like, has_parts = OF_DISKS.get(fault.kind, ("", None))
             if like and (disk is None or (disk.moving is not None) is not has_parts):
@@ -157,6 +170,25 @@ class FaultSection(Section[Faults]):
         from harness.questions.fault.printed import sentences
 
         return [*sentences(records)]
+
+
+def _require_rebootable(plan: Plan) -> None:
+    """UsageError if a target is not a machine of its own whose file is there after it has booted."""
+    target = plan.machines.target if plan.machines else None
+    if target is None or target == "local":
+        raise UsageError(
+            f"expected another machine as the target for {REBOOT}, found {target or plan.capabilities.typed}",
+            hint="try --target ssh://root@server",
+        )
+    backing = plan.storage.backing
+    gone = ("/tmp/", "/run/", "/dev/")  # noqa: S108 -- those are refused
+    if backing.kind is not BackingKind.FILE or (backing.path or "").startswith(gone):
+        raise UsageError(
+            f"expected a file that outlasts a reboot for {REBOOT}, found {backing.path or backing.kind}",
+            hint="leave --backing out, or name a file of a disk",
+        )
+    if any(column.protection for column in plan.columns):
+        raise UsageError(f"expected columns without protection for {REBOOT}", hint="try --ipsec off")
 
 
 SECTION = FaultSection()

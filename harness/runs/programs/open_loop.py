@@ -249,13 +249,17 @@ WINDOW_BLOCKS = 4096
 class Outlasting:
     """Writes or reads at a rate, whatever becomes of them, around a fault that somebody else makes: for
     ``warm_s`` before it, ``fault_s`` while it lasts, and then until those of two seconds are on time,
-    ``most_s`` at most. Each block that is written is stamped, and read back at the end."""
+    ``most_s`` at most. Each block that is written is stamped, and read back at the end. A path in place of
+    ``fault_s`` is of a file that is there when the fault is over."""
 
-    def __init__(self, options: dict[str, str], warm_s: float, fault_s: float, most_s: float) -> None:
+    def __init__(self, options: dict[str, str], warm: str, fault: str, most: str) -> None:
+        self.file = fault if fault.startswith("/") else ""
+        warm_s, fault_s, most_s = float(warm), 0.0 if self.file else float(fault), float(most)
         self.device = Slots(options, goes_on=True)
         self.opcode = PREAD if self.device.reads else PWRITE
         self.seed = int(options["randseed"])
-        self.warm_ns, self.end_ns = round(warm_s * 1e9), round((warm_s + fault_s) * 1e9)
+        self.warm_ns = round(warm_s * 1e9)
+        self.end_ns = math.inf if self.file else round((warm_s + fault_s) * 1e9)
         generator = random.Random(self.seed)  # noqa: S311 -- arrivals are to be repeated
         self.due = arrivals(int(options["rate_iops"]), warm_s + fault_s + most_s, generator)
         self.window = min(self.device.blocks, WINDOW_BLOCKS)
@@ -296,6 +300,8 @@ class Outlasting:
                 looks_at = now + 10**8
                 if now < self.warm_ns:
                     self.late_ns = max([LATE_NS, *(row[1] for row in self.rows)])
+                elif math.isinf(self.end_ns):
+                    self.end_ns = now if os.access(self.file, os.F_OK) else math.inf
                 elif self.is_over(now):
                     break
             slots = []
@@ -352,9 +358,9 @@ def report(parts: list[float], block: int, span_ns: int, **responses: list[int])
     return {"fio version": "open_loop", "jobs": [job]}
 
 
-def outlast(options: dict[str, str], parts: list[float], *times_s: float) -> dict[str, object]:
+def outlast(options: dict[str, str], parts: list[float], *times: str) -> dict[str, object]:
     """The report of a load around a fault, with ``around``: each of its requests."""
-    load = Outlasting(options, *times_s)
+    load = Outlasting(options, *times)
     load.run()
     done = [row[1] for row in load.rows if row[1] >= 0 and not row[2]]
     span_ns = max(load.rows[-1][0], 1) if load.rows else 1
@@ -393,8 +399,8 @@ def main() -> None:
     libc.prctl(PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
     gc.disable()
     parts = [float(part) for part in options["percentile_list"].split(":")]
-    times_s = [float(word) for word in sys.argv[1:]]
-    json.dump(outlast(options, parts, *times_s) if times_s else trial(options, parts), sys.stdout)
+    times = sys.argv[1:]
+    json.dump(outlast(options, parts, *times) if times else trial(options, parts), sys.stdout)
 
 
 if __name__ == "__main__":

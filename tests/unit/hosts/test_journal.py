@@ -101,6 +101,32 @@ def test_what_is_open_is_named_newest_first_also_to_another_reader(journal: Jour
             ]
 
 
+class Act(Thing, frozen=True):
+    def undo(self) -> tuple[UndoStep, ...]:
+        return ()
+
+
+def test_what_a_reboot_took_is_made_again_in_its_order(journal: Journal, host: FakeHost) -> None:
+    other = host.world.host("initiator")
+    with (
+        journal.hold(host, File("on disk")),
+        journal.hold(host, Thing("a")),
+        journal.hold(other, Thing("elsewhere")),
+        journal.hold(host, Act("over")),
+        journal.hold(host, Thing("b")),
+    ):
+        with journal.hold(host, Thing("gone")):
+            pass
+        host.world.commands.clear()
+        journal.make_again(host)
+        assert host.world.said == ["make a", "make b"]
+        assert names(journal)[:2] == ["Thing b", "Thing a"]
+        host.world.commands.clear()
+    undone = [said for said in host.world.said if said.startswith("break")]
+    assert undone == ["break b", "break elsewhere", "break a", "break on disk"]
+    assert not journal.open_entries() and not journal.leaks
+
+
 def test_what_is_not_acquired_is_undone_unless_it_is_somebody_elses(journal: Journal, host: FakeHost) -> None:
     for error, undoing in (
         (CommandFailed("a failed"), ["break a", "sweep a"]),

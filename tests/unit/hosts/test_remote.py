@@ -311,6 +311,65 @@ def test_what_is_up_is_taken_down_at_the_end_or_by_the_next_run(connect: Connect
         assert host.recovered == (("Thing a",), ())
 
 
+BOOTS = """\
+test "$1" = reboot || exit 9
+echo "$PPID" > {boot}
+# The kernel ends all, and what was in memory is gone.
+( sleep 0.2; kill -KILL "$PPID"; rm -rf {state} ) > /dev/null 2>&1 &
+"""
+
+
+def test_a_machine_that_boots_anew_goes_on_with_what_lasts(
+    connect: Connect, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boot, state, undone = (tmp_path / name for name in ("boot", "state", "undone"))
+    boot.write_text("first")
+    executable(tools / "systemctl", BOOTS.format(boot=boot, state=state))
+    monkeypatch.setattr(remote, "BOOT_ID", str(boot))
+    monkeypatch.setattr(remote, "REBOOT_POLL_S", 0.1)
+    with (
+        connect() as host,
+        host.daemon(["sleep", "60"], log=tmp_path / "log", ready=lambda: True, deadline_s=60) as daemon,
+    ):
+        assert host.ledger is not None and host.boots == 0
+        of_disk = UndoEntry("a file", (UndoStep(("touch", str(undone))),), lasting=True)
+        number = host.ledger.open(of_disk)
+        note(host, "of the kernel", "touch", str(tmp_path / "never"))
+        host.reboot(60)
+        assert host.boots == 1 and says(host, "hi") and daemon.ended()
+        assert not undone.exists()
+        with pytest.raises(BusyError), connect(run_id="run-2"):
+            pytest.fail("it does not keep others out")
+        signal_all(host, signal.SIGKILL)
+        with pytest.raises(HostLost):
+            host.ledger.close(number)
+    assert not undone.exists() and not (tmp_path / "never").exists()
+    with connect() as host:
+        assert host.recovered == (("a file",), ())
+    assert undone.exists()
+
+
+def test_a_machine_that_does_not_come_back_is_lost(
+    connect: Connect, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (boot := tmp_path / "boot").write_text("always the same")
+    executable(tools / "systemctl", "( sleep 0.2; kill -KILL $PPID ) > /dev/null 2>&1 &")
+    monkeypatch.setattr(remote, "BOOT_ID", str(boot))
+    monkeypatch.setattr(remote, "REBOOT_POLL_S", 0.1)
+    with connect() as host, pytest.raises(HostLost, match="it has not come back within 1 s after the run"):
+        host.reboot(1)
+
+
+def test_a_machine_that_refuses_to_reboot_is_as_before(connect: Connect, tools: Path, tmp_path: Path) -> None:
+    executable(tools / "systemctl", "echo no >&2; exit 1")
+    with connect() as host:
+        note(host, "Thing a", "touch", str(tmp_path / "undone"))
+        with pytest.raises(CommandFailed, match="the target could not do it"):
+            host.reboot(1)
+        assert host.boots == 0 and says(host, "hi")
+    assert (tmp_path / "undone").exists()
+
+
 def test_a_second_run_is_refused(connect: Connect, tmp_path: Path) -> None:
     with connect() as host:
         with pytest.raises(BusyError) as refused, connect(run_id="run-2"):

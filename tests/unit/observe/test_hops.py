@@ -14,12 +14,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.hosts import ReadableHost
+from harness.hosts import BOOT_ID, ReadableHost
 from harness.hosts.runner import Completed, await_condition
 from harness.model.errors import CommandFailed, HopLost, RequirementError
 from harness.model.probing import Ping
 from harness.observe import environment, hops
-from harness.observe.counters import BOOT_ID, CPUINFO, NET_DEV, STAT, Observer
+from harness.observe.counters import CPUINFO, NET_DEV, STAT, Observer
 from harness.observe.hops import Hop
 from harness.parse.hosts import parse_address
 from harness.planning import probe_plan

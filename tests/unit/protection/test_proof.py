@@ -686,6 +686,16 @@ def test_a_connection_that_was_replaced_or_seen_but_once_cannot_be_counted() -> 
     assert dataclasses.replace(shared(), segments=other, reconnects=True).judge()[1] == []
 
 
+def test_an_end_that_has_booted_says_nothing_of_before() -> None:
+    before, after = Cell().snapshots()
+    after[1] = dataclasses.replace(after[1], traffic=InterfaceCounters(rx_bytes=7), boots=1)
+    seen = [Seen(cleartext=100), Seen(fault="tcpdump has ended")]
+    proof, reasons = judge(watched(), before, after, seen, read_bytes=READ, write_bytes=WRITTEN)
+    assert reasons == [] and proof.at_one_end
+    ours, theirs = module.interfaces(link(), before, after)
+    assert ours.rx_bytes > 0 and theirs.rx_bytes == 7
+
+
 def test_counters_that_go_backwards_are_a_replacement_and_no_negative_figure() -> None:
     seen = [
         Seen(numbers={spi: set(range(ONE_IN, OLD + packets + 1, ONE_IN))})

@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -88,12 +89,12 @@ def test_it_needs_nothing_of_ours() -> None:
     assert len(argv[-1].encode()) < 1 << 17  # MAX_ARG_STRLEN
 
 
-def outlasting(tmp_path: Path, rate: int = 500, **changes: str) -> open_loop.Outlasting:
+def outlasting(tmp_path: Path, rate: int = 500, fault: str = "0.1", **changes: str) -> open_loop.Outlasting:
     """Writes on a file, around no fault at all."""
     (device := tmp_path / "disk").write_bytes(bytes(SIZE))
     options = {"filename": str(device), "bs": "4096", "iodepth": "64", "rw": "randwrite", "size": str(SIZE)}
     options |= {"randseed": "7", "rate_iops": str(rate)}
-    load = open_loop.Outlasting(options | changes, 0.2, 0.1, 10.0)
+    load = open_loop.Outlasting(options | changes, "0.2", fault, "10")
     load.run()
     return load
 
@@ -108,6 +109,13 @@ def test_writes_around_a_fault_go_on_until_a_second_is_on_time(tmp_path: Path) -
     # After the fault's end and a second.
     assert load.rows[-1][0] >= 1.2e9
     assert load.around()["lost"] == [] and 0 < load.around()["blocks"] <= len(load.rows)  # type: ignore[operator]
+
+
+def test_a_fault_may_be_over_when_a_file_is_there(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    threading.Timer(0.5, told.touch).start()
+    load = outlasting(tmp_path, fault=str(told))
+    assert load.end_ns >= 0.2e9 and load.rows[-1][0] >= load.end_ns + 0.9e9
 
 
 def test_a_planted_lost_write_is_found(tmp_path: Path) -> None:

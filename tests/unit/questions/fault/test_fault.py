@@ -13,6 +13,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 
+from harness.hosts import PRIVATE
 from harness.hosts.journal import Journal
 from harness.model.errors import RequirementError, UsageError
 from harness.model.stalls import KernelMessage
@@ -22,7 +23,15 @@ from harness.protection import proof
 from harness.questions.fault import printed
 from harness.questions.fault.around import AroundFault, places
 from harness.questions.fault.requests import LoadOutput, LoadReport
-from harness.questions.fault.section import KINDS, MOMENTARY, OF_THE_AIR, SECTION, Fault, Faults
+from harness.questions.fault.section import (
+    KINDS,
+    MOMENTARY,
+    OF_THE_AIR,
+    REBOOT,
+    SECTION,
+    Fault,
+    Faults,
+)
 from harness.questions.fault.theory import NONE, StallBounds, expected
 from harness.results import rules, sections
 from harness.results.metrics import Metric
@@ -31,7 +40,7 @@ from harness.runs.columns import ColumnPath
 from harness.runs.measure import ConnectedLun
 from harness.storage.transport import Disk
 from tests.unit.command import harness
-from tests.unit.fakes import World
+from tests.unit.fakes import FakeHost, World
 from tests.unit.fakes.answers import DONE
 from tests.unit.fakes.paths import link_path
 from tests.unit.questions.fault.made import (
@@ -44,6 +53,8 @@ from tests.unit.questions.fault.made import (
     said_of,
     stalled,
 )
+
+REBOOTED: dict[str, Any] = {"target": "ssh://root@nas", "links": ("wired=eth0",), "fault": (REBOOT,)}
 
 
 def test_each_fault_is_a_job_and_timers_are_what_nobody_has_changed() -> None:
@@ -90,6 +101,28 @@ def test_each_fault_is_a_job_and_timers_are_what_nobody_has_changed() -> None:
             {"target": "ssh://root@nas", "links": ("wired=eth0",), "fault": ("hop-down:5s",)},
             "a lab for hop-down",
         ),
+        (
+            {"fault": ("target-rebooted",)},
+            "another machine as the target for target-rebooted, found --testbed",
+        ),
+        (
+            {
+                "target": "local",
+                "initiators": ("ssh://root@pc",),
+                "links": ("wired=eth0",),
+                "fault": (REBOOT,),
+            },
+            "for target-rebooted, found local",
+        ),
+        (
+            REBOOTED | {"backing": "file:/tmp/disk"},
+            "a file that outlasts a reboot for target-rebooted, found /tmp/disk",
+        ),
+        (
+            REBOOTED | {"backing": "ramdisk"},
+            "a file that outlasts a reboot for target-rebooted, found ramdisk",
+        ),
+        (REBOOTED | {"ipsec": ("on",)}, "columns without protection for target-rebooted"),
     ],
 )
 def test_what_cannot_be_is_refused(asked: dict[str, Any], said: str) -> None:
@@ -122,6 +155,9 @@ def test_a_stall_is_from_the_first_late_request_until_a_second_on_time() -> None
     # Half a second on time does not end it.
     twice = stalled((3, 0.001, 0), (5, 0.2, 0), (0.5, 0.001, 0), (1, 0.2, 0), (2, 0.001, 0))
     assert twice.stall_ns == 6.5 * S + S // 1000
+    # A short one before it is not the stall.
+    before = stalled((3, 0.001, 0), (0.2, 0.2, 0), (2, 0.001, 0), (5, 0.2, 0), (2, 0.001, 0))
+    assert before.stall_ns == 5 * S + S // 1000 and not stalled((3, 0.001, 0), (1, -1e-9, 0)).is_over
     # Requests that fail, that are not sent, and that never end.
     failed = stalled((3, 0.001, 0), (1, -1e-9, errno.EAGAIN), (1, 0.3, errno.EIO), (2, -1e-9, 0))
     assert (failed.stall_ns, failed.is_over, failed.unsent, failed.errnos) == (None, False, 100, {"eio": 100})
@@ -334,7 +370,45 @@ def test_a_login_takes_its_round_trips(round_trip_ms: float, most_s: float) -> N
     assert say is not None and (round(say.least_s, 1), round(say.most_s, 1)) == (2.0, most_s)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def test_a_target_that_has_booted_is_made_again_before_the_load_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(
+        silent=frozenset({"boot"}),
+        answers=[(("ip", "-o"), (0, "2: eth0    inet 198.18.3.2/30 scope global eth0", ""))],
+    )
+    lun = lun_of(world)
+    monkeypatch.setattr(FakeHost, "reboot", lambda host, within_s: host.run(["boot", f"{within_s:g}"]))
+    monkeypatch.setattr("harness.questions.fault.around.kernel_of", lambda host: host.name)
+    journal = Journal(tmp_path / "journal.jsonl")
+    broken = AroundFault(Faults(of_jobs={}, before_s=0.01), Fault(REBOOT), ["nbd nbds_max=0"], is_here=True)
+    *_, told, most_s = broken.program.argv
+    assert most_s == "660"
+    with (
+        journal.hold(lun.path.target, down("export")),
+        broken.while_it_runs(lun, journal, tmp_path),
+    ):
+        until = time.monotonic() + 60
+        while f"write {told}" not in (said := world.said):
+            assert time.monotonic() < until, said
+            time.sleep(0.01)
+    acts = [said for said in world.said if said.split()[0] in ("boot", "modprobe", "write") or "down" in said]
+    made = [said for said in acts if "down" in said]
+    assert acts == [made[0], "boot 600", "modprobe nbd nbds_max=0", made[0], f"write {told}"]
+    assert not journal.open_entries() and not journal.leaks
+
+
+def test_a_reboot_that_would_end_more_than_the_target_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.questions.fault.around.kernel_of", lambda _host: "one")
+    with pytest.raises(RequirementError, match="another machine as the target, found this one"):
+        places(REBOOT, lun_of(World()))
+    monkeypatch.setattr("harness.questions.fault.around.kernel_of", lambda host: host.name)
+    (world := World()).secret_files[f"{PRIVATE.parent}/initiator.lock"] = "run-7"
+    with pytest.raises(RequirementError, match="a target that no other run uses"):
+        places(REBOOT, lun_of(world))
+
+
+@pytest.mark.parametrize("kind", sorted({*KINDS} - {REBOOT}))
 def test_what_breaks_is_whole_again(kind: str, tmp_path: Path) -> None:
     world = World(answers=[(("ss",), (0, "ESTAB", ""))])
     fault = Fault(kind, 0.0 if kind in MOMENTARY else 0.1)

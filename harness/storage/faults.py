@@ -38,11 +38,13 @@ class DiskErrors(msgspec.Struct, frozen=True):
 
 
 SIGNAL = """
+found=
 for place in /proc/[0-9]*; do
     case $(tr '\\0' ' ' 2>/dev/null < "$place/cmdline") in
-    "$2 "*) kill "-$1" "${place#/proc/}" ;;
+    "$2 "*) kill "-$1" "${place#/proc/}" && found=yes ;;
     esac
 done
+test "$found" || { echo "there is no $2" >&2; exit 1; }
 """
 """For sh(1). Arguments: a signal, and how the command line of the processes begins that it is for."""
 
@@ -56,7 +58,7 @@ class DiskStalls(msgspec.Struct, frozen=True):
         host.run(["sh", "-euc", SIGNAL, "sh", "USR1", self.program])
 
     def undo(self) -> tuple[UndoStep, ...]:
-        return (UndoStep(("sh", "-euc", SIGNAL, "sh", "USR2", self.program)),)
+        return (UndoStep(("sh", "-euc", SIGNAL, "sh", "USR2", self.program), absent=("there is no",)),)
 
 
 OF_DISKS: dict[str, Callable[[], Resource]] = {"disk-errors": DiskErrors, "disk-stalls": DiskStalls}

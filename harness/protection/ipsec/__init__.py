@@ -88,7 +88,10 @@ class SecurityAssociations(msgspec.Struct, frozen=True):
                     ("ip", "xfrm", "policy", "deleteall", *policies)
                     + ("priority", str(xfrm.POLICY_PRIORITY + self.index))
                 ),
-                UndoStep(("ip", "xfrm", "state", "deleteall", *states, "reqid", str(REQID + self.index))),
+                UndoStep(
+                    ("ip", "xfrm", "state", "deleteall", *states, "reqid", str(REQID + self.index)),
+                    absent=NOT_YET_STATES,
+                ),
             ]
         # The kernel removes larval states that may be another's (net.core.xfrm_acq_expires, 30 s).
         if not self.is_shared:
@@ -96,6 +99,10 @@ class SecurityAssociations(msgspec.Struct, frozen=True):
             steps.append(UndoStep(larval, absent=("No such process",)))
         return tuple(steps)
 
+
+NOT_YET_STATES = ("No such process",)
+"""Of ip(8) for a state of the kernel's own, which waits for keys. It ends by itself
+(net.core.xfrm_acq_expires, 30 s), and nobody else can delete it."""
 
 _STATE = re.compile(r"^src (\S+) dst (\S+)\n\s+proto esp spi (0x[0-9a-f]+)\S* reqid (\d+)\b", re.MULTILINE)
 """Of `ip xfrm state list nokeys`: one state, which is an SA of one direction."""
@@ -107,7 +114,8 @@ def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
     return [
         f"the ESP state src {source} dst {destination} spi {spi}"
         for source, destination, spi, reqid in states
-        if any(_is_of(path, {source, destination}, int(reqid)) for path in paths)
+        # One without an SPI waits for keys (``NOT_YET_STATES``).
+        if int(spi, 16) and any(_is_of(path, {source, destination}, int(reqid)) for path in paths)
     ] + [
         f"the IPsec policy {policy.text} dir {policy.direction}"
         for policy in xfrm.policies_of(host)
@@ -263,6 +271,11 @@ class Tunnel:
         for command, message in _secrets(self, end):
             charon.ask(command, message)
         charon.ask("load-conn", {self.name: _connection(self, end)})
+
+    def settings(self, charon: Charon) -> dict[str, str]:
+        """Those that the proposal sets, as an end's charon has them."""
+        has = charon.settings(self.name) if self.proposal.settings else {}
+        return {name: has[name] for name in self.proposal.settings if name in has}
 
     @contextlib.contextmanager
     def up(self, ends: tuple[Charon, Charon]) -> Iterator[None]:

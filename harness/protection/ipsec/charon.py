@@ -71,19 +71,33 @@ class Charon:
         ``message`` is nested: strings, bytes, lists of them, and sections. CommandFailed with charon's
         message if it refuses, or does not answer for ``within_s``; HostLost if the host is gone.
         """
+        answer, events = self._told(command, message or {}, "control-log", within_s)
+        if answer.get("success", b"yes") != b"yes":
+            logged = [_text(event.get("msg")) for event in events]
+            raise _refused(self.host.name, command, _text(answer.get("errmsg") or b"no reason given"), logged)
+
+    def settings(self, name: str) -> dict[str, str]:
+        """What it has of a connection and of its child of the same name, in the words of swanctl.conf(5)."""
+        _, events = self._told("list-conns", {"ike": name}, "list-conn", ANSWER_DEADLINE_S)
+        found: Mapping[str, Any] = next((event[name] for event in events if name in event), {})
+        child = found.get("children", {}).get(name, {})
+        pairs = [*found.items(), *child.items()]
+        return {key: _text(value) for key, value in pairs if isinstance(value, bytes)}
+
+    def _told(
+        self, command: str, message: Mapping[str, Any], event: str, within_s: float
+    ) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
         try:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(within_s)
                 connection.connect(str(self.socket))
                 transport = _Bounded(connection, time.monotonic() + within_s)
-                answer, logged = _converse(transport, command, message or {})
+                return _converse(transport, command, message, event)
         except (OSError, _BadViciMessage) as error:
             self.host.read_files([])  # raises HostLost, if that is the cause
             raise CommandFailed(
                 f"expected charon on the {self.host.name} to answer `{command}`: {error}"
             ) from error
-        if answer.get("success", b"yes") != b"yes":
-            raise _refused(self.host.name, command, _text(answer.get("errmsg") or b"no reason given"), logged)
 
     def answers(self) -> bool:
         """Whether it is there, and listens."""
@@ -126,19 +140,19 @@ class _Bounded(Transport):  # type: ignore[misc]
 
 
 def _converse(
-    transport: _Bounded, command: str, message: Mapping[str, Any]
-) -> tuple[Mapping[str, Any], list[str]]:
-    """Send a command; returns its answer, and the last lines that charon logged for it. OSError without an
+    transport: _Bounded, command: str, message: Mapping[str, Any], event: str
+) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
+    """Send a command; returns its answer, and the last events of a kind that came with it. OSError without an
     answer."""
-    transport.send(Packet.register_event("control-log"))
+    transport.send(Packet.register_event(event))
     transport.send(Packet.request(command, Message.serialize(message)))
-    logged: deque[str] = deque(maxlen=MOST_LOGGED)
+    events: deque[Mapping[str, Any]] = deque(maxlen=MOST_LOGGED)
     while True:
         kind, answer = _parsed(transport.receive())
         if kind == Packet.EVENT:
-            logged.append(_text(answer.get("msg")))
+            events.append(answer)
         elif kind == Packet.CMD_RESPONSE:
-            return answer, list(logged)
+            return answer, list(events)
         elif kind != Packet.EVENT_CONFIRM:
             raise OSError(f"it does not know `{command}`")
 

@@ -20,7 +20,7 @@ from harness.hosts.undo import UndoStep
 from harness.model.errors import CommandFailed, HarnessError, UsageError
 from harness.model.escape import printable
 from harness.protection import xfrm
-from harness.protection.ipsec import IKE_DEADLINE_S, MODULES, charon
+from harness.protection.ipsec import IKE_DEADLINE_S, MODULES, NOT_YET_STATES, charon
 from harness.protection.xfrm_listener import REQID
 
 PLUGINS = (
@@ -61,7 +61,10 @@ class ConnectionAssociations(msgspec.Struct, frozen=True):
             UndoStep(
                 ("ip", "xfrm", "policy", "deleteall", "priority", str(xfrm.POLICY_PRIORITY + self.index))
             ),
-            UndoStep(("ip", "xfrm", "state", "deleteall", "reqid", str(REQID + self.index))),
+            UndoStep(
+                ("ip", "xfrm", "state", "deleteall", "reqid", str(REQID + self.index)),
+                absent=NOT_YET_STATES,
+            ),
         )
 
 

@@ -103,7 +103,8 @@ class IpsecDriver:
                 algorithms=self.proposal.kernel_algorithms,
                 mode=mode,
                 listeners=listeners,
-                agreed=ipsec.negotiated(below.initiator, listeners.look(), self.proposal, mode),
+                agreed=ipsec.negotiated(below.initiator, listeners.look(), self.proposal, mode)
+                | tunnel.settings(charons[0]),
                 breaks=breaks,
             )
 

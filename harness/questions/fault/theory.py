@@ -36,6 +36,9 @@ AT_ONCE_S = 0.0005
 ACQUIRE_S = 30.0
 """net.core.xfrm_acq_expires, as kernels have it: charon does not change it here."""
 
+RETRANSMIT_S = 165.0
+"""How long IKE waits for an answer, with strongSwan's retransmit_timeout (4 s), base (1.8) and tries (5)."""
+
 IO_TIMEOUT_S = 30.0
 """How long a request may take before an initiator gives it up (SD_TIMEOUT of drivers/scsi/sd.h, and
 nvme_core.io_timeout)."""
@@ -95,7 +98,7 @@ def expected(record: Record, stall: Stall) -> StallBounds | None:
     if formula is _link_down and (is_above or stall.hops or not record.emulated):
         formula = _link_down_below
     found = formula(lasts_s) if formula else None
-    if found is None or found.most_s > _gives_up_s(transport, record.session):
+    if found is None or found.most_s > min(_gives_up_s(transport, record.session), _no_peer_s(record)):
         return None
     return found
 
@@ -211,6 +214,12 @@ def _gives_up_s(transport: str, session: Mapping[str, str]) -> float:
     """When a transport ends a connection by itself on which nothing arrives: its first timer."""
     kind = kinds.transport(transport)
     return _seconds(kind, session, kind.timers[0].parameters) or math.inf
+
+
+def _no_peer_s(record: Record) -> float:
+    """When charon gives up a peer that answers nothing, and deletes the keys."""
+    delays = [agreed["dpd_delay"] for agreed in record.agreed.values() if "dpd_delay" in agreed]
+    return min((float(delay) + RETRANSMIT_S for delay in delays if float(delay)), default=math.inf)
 
 
 def _seconds(kind: TransportKind, session: Mapping[str, str], names: Iterable[str]) -> float:

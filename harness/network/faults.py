@@ -11,7 +11,7 @@ import msgspec
 from harness.hosts import Host
 from harness.hosts.journal import Resource
 from harness.hosts.undo import UndoStep
-from harness.model import ENDS, Family, LinkProfile, addresses
+from harness.model import ENDS, End, Family, LinkProfile, addresses
 from harness.model.errors import RequirementError
 from harness.network import links
 from harness.network.links import LinkPath
@@ -107,10 +107,12 @@ class Blocked(msgspec.Struct, frozen=True):
         return (UndoStep(self._policy("delete"), absent=("No such file or directory",)),)
 
 
-def _blocked(path: LinkPath, most_s: int, end: str, *directions: str) -> Places:
-    ((host, own, peer),) = [(host, own, peer) for name, host, _, own, peer in links.ends(path) if name == end]
+def blocked(path: LinkPath, kind: str, most_s: int) -> Places:
+    """What one of ``OF_PORTALS`` drops, for so many seconds at most."""
+    ends = {name: (host, own, peer) for name, host, _, own, peer in links.ends(path)}
     found = []
-    for direction in directions:
+    for end, direction in OF_PORTALS[kind]:
+        host, own, peer = ends[end]
         source, destination = (peer, own) if direction == "in" else (own, peer)
         port = "dport" if destination == path.target_address else "sport"
         found.append((host, Blocked(direction, source, destination, f"{port} {path.port}", most_s)))
@@ -182,17 +184,15 @@ OF_LINKS: dict[str, Callable[[LinkPath], Places]] = {
     "delay-100x": _delayed(100),
 }
 
-OF_PORTALS: dict[str, Callable[[LinkPath, int], Places]] = {
-    "link-down": lambda path, most_s: _blocked(path, most_s, "target", "in", "out"),
-    "initiator-link-down": lambda path, most_s: _blocked(path, most_s, "initiator", "in", "out"),
-    "loss-100": lambda path, most_s: [
-        *_blocked(path, most_s, "target", "in"),
-        *_blocked(path, most_s, "initiator", "in"),
-    ],
-    "loss-100-to-target": lambda path, most_s: _blocked(path, most_s, "target", "in"),
-    "loss-100-to-initiator": lambda path, most_s: _blocked(path, most_s, "initiator", "in"),
+OF_PORTALS: dict[str, Sequence[tuple[End, str]]] = {
+    "link-down": (("target", "in"), ("target", "out")),
+    "initiator-link-down": (("initiator", "in"), ("initiator", "out")),
+    "loss-100": (("target", "in"), ("initiator", "in")),
+    "loss-100-to-target": (("target", "in"),),
+    "loss-100-to-initiator": (("initiator", "in"),),
 }
-"""The same where others use the interfaces: for the portal's packets alone, for so many seconds at most."""
+"""The same where others use the interfaces: each end that drops the portal's packets, coming in or going
+out."""
 
 
 def require_alone(path: LinkPath, connections: int) -> None:

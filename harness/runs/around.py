@@ -12,7 +12,7 @@ from harness.hosts.journal import Journal
 from harness.model import Cell, Plan, Record
 from harness.model.offered import offered
 from harness.runs.fio_startup import Fio
-from harness.runs.measure import ConnectedLun
+from harness.runs.measure import ConnectedLun, Meanwhile
 
 
 class Around(abc.ABC):
@@ -22,8 +22,7 @@ class Around(abc.ABC):
     program: Fio
     """The load, in place of fio."""
 
-    breaks_air: bool = False
-    """Whether a station may lose its access point meanwhile."""
+    may: Meanwhile
 
     @abc.abstractmethod
     def while_it_runs(

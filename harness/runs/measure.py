@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -52,6 +53,14 @@ class ConnectedLun:
     @property
     def is_protected(self) -> bool:
         return self.up.watched[0].layer is not None
+
+
+class Meanwhile(NamedTuple):
+    """What may happen to a path during a measurement: the portal's connections are others at its end, and
+    stations lose their access points."""
+
+    reconnects: bool = False
+    breaks_air: bool = False
 
 
 def on_disk(
@@ -102,8 +111,7 @@ def on_connected_luns(
     timeout_s: float,
     apart: bool = True,
     is_brief: bool = False,
-    reconnects: bool = False,
-    breaks_air: bool = False,
+    may: Meanwhile = Meanwhile(),  # noqa: B008 -- it is frozen
     program: fio_startup.Fio = fio_startup.Fio(),  # noqa: B008 -- it is frozen
     during: contextlib.AbstractContextManager[object] | None = None,
     judge_previous: Callable[[list[str]], object] = lambda _reasons: None,
@@ -113,9 +121,8 @@ def on_connected_luns(
     ``during`` is entered for as long as fio runs. ``judge_previous`` is called before that, with the reasons
     against the previous measurement on these connected LUNs, from what was seen since. Initiators that are
     not ``apart``, but in one kernel, share one fio, which begins all jobs at once. If a job ``is_brief``, it
-    ends before a radio would be asked meanwhile; with ``reconnects`` the portal's connections may be others
-    at its end, and with ``breaks_air`` stations may lose their access points. Raises CellInvalid if a
-    disk is no longer the one of its session.
+    ends before a radio would be asked meanwhile. Raises CellInvalid if a disk is no longer the one of its
+    session.
     """
     for connected_lun in connected_luns:
         connected_lun.disk.check()
@@ -125,9 +132,8 @@ def on_connected_luns(
                 connected_lun,
                 raw / f"iw-{number}.txt",
                 stack,
+                may,
                 is_brief=is_brief,
-                reconnects=reconnects,
-                breaks_air=breaks_air,
             )
             for number, connected_lun in enumerate(connected_luns)
         ]
@@ -174,13 +180,12 @@ class _Watched:
         connected_lun: ConnectedLun,
         log: Path,
         stack: contextlib.ExitStack,
+        may: Meanwhile,
         *,
         is_brief: bool,
-        reconnects: bool,
-        breaks_air: bool,
     ) -> None:
         self._connected_lun, link = connected_lun, connected_lun.link
-        self._reconnects, self._breaks_air = reconnects, breaks_air
+        self._may = may
         self._association = (
             stack.enter_context(wireless.watch(link.initiator, link.initiator_iface, log, is_brief=is_brief))
             if connected_lun.is_wireless
@@ -211,7 +216,7 @@ class _Watched:
                 *each,
                 read_bytes=part.read.bytes if part.read else 0,
                 write_bytes=part.write.bytes if part.write else 0,
-                reconnects=self._reconnects,
+                reconnects=self._may.reconnects,
             )
             proofs.append(judged)
             part.reasons += failures
@@ -221,12 +226,12 @@ class _Watched:
             (air,) = self._airs
             moved = sum(io.bytes for io in (part.read, part.write) if io is not None)
             # Who associates anew is counted anew.
-            part.reasons += self._air_path.judge(air, 0 if self._breaks_air else moved)
+            part.reasons += self._air_path.judge(air, 0 if self._may.breaks_air else moved)
             part.proof = msgspec.structs.replace(part.proof, air=air)
         if self._association is not None:
             part.wifi = tuple(self._association())
             associated = [state for state in part.wifi if state.bssid is not None]
-            failures, doubts = wireless.judge(associated if self._breaks_air else part.wifi)
+            failures, doubts = wireless.judge(associated if self._may.breaks_air else part.wifi)
             part.reasons += failures
             part.warnings += doubts
 

@@ -28,7 +28,7 @@ from harness.observe.counters import kernel_of
 from harness.questions.fault.requests import LoadOutput, judged
 from harness.questions.fault.section import OF_DISKS, OF_THE_AIR, REBOOT, REBOOT_S, SECTION, Fault, Faults
 from harness.runs import around, fio_startup, modules
-from harness.runs.measure import ConnectedLun
+from harness.runs.measure import ConnectedLun, Meanwhile
 from harness.storage import configfs
 from harness.storage import faults as of_disks
 
@@ -61,7 +61,7 @@ def places(
     if lun.link.is_shared and kind in faults.OF_PORTALS:
         if not path.sees_target:
             faults.require_alone(path, 1 + int(lun.session.get("queues", 0)))
-        return faults.OF_PORTALS[kind](path, math.ceil(most_s))
+        return faults.blocked(path, kind, math.ceil(most_s))
     if kind in faults.OF_LINKS:
         return faults.OF_LINKS[kind](lun.link)
     if kind == REBOOT:
@@ -91,11 +91,10 @@ class AroundFault(around.Around):
         """``modules`` are those of the target's kernel. ``is_here``: the initiator's clock is this
         process's."""
         self.plan, self.fault, self.modules, self.is_here = plan, fault, modules, is_here
-        self.breaks_air = fault.kind in OF_THE_AIR
+        self.may = Meanwhile(reconnects=True, breaks_air=fault.kind in OF_THE_AIR)
         self._told = PRIVATE / f"over-{time.time_ns()}" if fault.kind == REBOOT else None
         lasts = str(self._told or f"{fault.lasts_s + 2 * STARTING_S:g}")
-        most_s = plan.after_s + (fault.most_s - fault.lasts_s)
-        self.program = fio_startup.open_loop(f"{plan.before_s - STARTING_S:g}", lasts, f"{most_s:g}")
+        self.program = fio_startup.open_loop(f"{plan.before_s - STARTING_S:g}", lasts, f"{plan.after_s:g}")
         self._clock = InitiatorClock()
         self._began_ns = self._ended_ns = 0
 

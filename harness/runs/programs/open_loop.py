@@ -89,6 +89,11 @@ def options_of(text: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
+def seconds_of(options: dict[str, str]) -> float:
+    """How long a job is."""
+    return int(options["runtime"].removesuffix("us")) / 1e6
+
+
 def percentile(ranked: list[int], part: float) -> int:
     """As fio: the least value that so large a part of all does not exceed."""
     return ranked[max(0, math.ceil(part * len(ranked) - 1e-9) - 1)]
@@ -250,7 +255,7 @@ class Outlasting:
     """Writes or reads at a rate, whatever becomes of them, around a fault that somebody else makes: for
     ``warm_s`` before it, ``fault_s`` while it lasts, and then until those of two seconds are on time,
     ``most_s`` at most. Each block that is written is stamped, and read back at the end. A path in place of
-    ``fault_s`` is of a file that is there when the fault is over."""
+    ``fault_s`` is of a file that is there when the fault is over, which is before the job's time is."""
 
     def __init__(self, options: dict[str, str], warm: str, fault: str, most: str) -> None:
         self.file = fault if fault.startswith("/") else ""
@@ -260,8 +265,10 @@ class Outlasting:
         self.seed = int(options["randseed"])
         self.warm_ns = round(warm_s * 1e9)
         self.end_ns = math.inf if self.file else round((warm_s + fault_s) * 1e9)
+        self.most_ns = round(most_s * 1e9)
         generator = random.Random(self.seed)  # noqa: S311 -- arrivals are to be repeated
-        self.due = arrivals(int(options["rate_iops"]), warm_s + fault_s + most_s, generator)
+        whole_s = seconds_of(options) if self.file else warm_s + fault_s + most_s
+        self.due = arrivals(int(options["rate_iops"]), whole_s, generator)
         self.window = min(self.device.blocks, WINDOW_BLOCKS)
         if self.window <= self.device.most:
             raise SystemExit(f"expected room for more than {self.device.most} blocks, found {self.window}")
@@ -301,7 +308,9 @@ class Outlasting:
                 if now < self.warm_ns:
                     self.late_ns = max([LATE_NS, *(row[1] for row in self.rows)])
                 elif math.isinf(self.end_ns):
-                    self.end_ns = now if os.access(self.file, os.F_OK) else math.inf
+                    if os.access(self.file, os.F_OK):
+                        self.end_ns = now
+                        self.due = [due for due in self.due if due < now + self.most_ns]
                 elif self.is_over(now):
                     break
             slots = []
@@ -372,7 +381,7 @@ def trial(options: dict[str, str], parts: list[float]) -> dict[str, object]:
     """The report of a load of the time that the options say."""
     device = Slots(options)
     generator = random.Random(int(options["randseed"]))  # noqa: S311 -- arrivals are to be repeated
-    seconds = int(options["runtime"].removesuffix("us")) / 1e6
+    seconds = seconds_of(options)
     due = arrivals(int(options["rate_iops"]), seconds, generator)
     reads, responses, late = measure(device, due, generator)
     first = round(SETTLING * seconds * 1e9)

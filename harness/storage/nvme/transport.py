@@ -147,6 +147,9 @@ class NvmeSides(Shared):
             "create",
             **names,
             serial=wanted.lun.serial,
+            # By which an initiator knows the disk again after the target has booted: nvmet would draw
+            # another.
+            uuid=str(uuid.uuid4()),
             path=wanted.lun.path,
             tls=wanted.tls,
             inline_data_bytes=wanted.parameters.get("inline_data_bytes"),

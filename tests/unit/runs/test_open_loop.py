@@ -114,7 +114,7 @@ def test_writes_around_a_fault_go_on_until_a_second_is_on_time(tmp_path: Path) -
 def test_a_fault_may_be_over_when_a_file_is_there(tmp_path: Path) -> None:
     told = tmp_path / "told"
     threading.Timer(0.5, told.touch).start()
-    load = outlasting(tmp_path, fault=str(told))
+    load = outlasting(tmp_path, fault=str(told), runtime="60000000us")
     assert load.end_ns >= 0.2e9 and load.rows[-1][0] >= load.end_ns + 0.9e9
 
 

@@ -79,7 +79,7 @@ def create(request: dict[str, Any]) -> None:
     namespace = subsystem / "namespaces" / NAMESPACE
     namespace.mkdir()
     # A file is read and written around the page cache, as LIO writes it through.
-    write(namespace, device_path=request["path"], buffered_io=0)
+    write(namespace, device_path=request["path"], buffered_io=0, device_uuid=request["uuid"])
     write(namespace, enable=1)
     link(subsystem / "allowed_hosts" / host.name, host)
     # It listens from here on, in the network namespace of this process.

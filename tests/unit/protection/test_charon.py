@@ -96,6 +96,16 @@ def test_a_command_reaches_charon_as_it_was_given(tmp_path: Path) -> None:
         assert charon.answers()
 
 
+def test_what_charon_has_of_a_connection(tmp_path: Path) -> None:
+    has = {"c": {"version": "IKEv2", "dpd_delay": "10", "children": {"c": {"dpd_action": "trap"}}}}
+    event = bytes([Packet.EVENT, 9]) + b"list-conn" + bytes(Message.serialize(has))
+    with daemon(tmp_path, event, response()) as (charon, asked):
+        assert charon.settings("c") == {"version": "IKEv2", "dpd_delay": "10", "dpd_action": "trap"}
+    assert asked == [("list-conns", {"ike": b"c"})]
+    with daemon(tmp_path, response()) as (charon, _):
+        assert charon.settings("c") == {}
+
+
 SENDING = "sending packet: from 192.0.2.1[4711] to 192.0.2.2[3264] (272 bytes)"
 
 

@@ -256,7 +256,8 @@ def test_what_is_left_of_a_path_is_distinguished_from_what_others_have_between_i
     states = state_text(FAR, NEAR, spi=0xC0FFEE02, reqid=OURS)
     states += state_text(NEAR, FAR, spi=0xC0FFEE01, reqid=OURS)
     states += state_text(NEAR, FAR, spi=3, reqid=OURS + 1) + state_text(FAR, NEAR, spi=4, reqid=0)
-    states += state_text(NEAR, "10.0.0.9", spi=5, reqid=OURS)
+    # One that waits for keys nobody can delete.
+    states += state_text(NEAR, "10.0.0.9", spi=5, reqid=OURS) + state_text(NEAR, FAR, spi=0, reqid=OURS)
     states += state_text(NEAR, FAR, spi=6, reqid=OURS).replace("proto esp", "proto ah")
     world = saying(states, POLICIES)
     host = world.host("initiator")

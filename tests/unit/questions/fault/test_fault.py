@@ -356,6 +356,21 @@ def test_settings_say_how_long_a_stall_is(
 
 
 @pytest.mark.parametrize(
+    ("lasts_s", "dpd_delay", "is_foretold"),
+    # With 10 s, 113.8 and 347.8 s were measured: after 175 s charon gave its peer up.
+    [(100, "10", True), (300, "10", False), (300, "0", True), (300, None, True)],
+)
+def test_nothing_is_foretold_where_charon_gives_its_peer_up(
+    lasts_s: int, dpd_delay: str | None, is_foretold: bool
+) -> None:
+    stall = msgspec.structs.replace(stalled((5, 0.001, 0)), fault=f"loss-100:{lasts_s}s")
+    stall = msgspec.structs.replace(stall, ended_ns=stall.began_ns + lasts_s * S)
+    agreed = {"aes128gcm16": {"mode": "transport"} | ({"dpd_delay": dpd_delay} if dpd_delay else {})}
+    made = msgspec.structs.replace(record(stall, "nbd"), agreed=agreed)
+    assert (expected(made, stall) is not None) is is_foretold
+
+
+@pytest.mark.parametrize(
     ("round_trip_ms", "most_s"),
     # 1.99, 3.03, 3.24 and 3.63 s were measured with wired:rtt=…
     [(0.437, 2.1), (1.137, 3.2), (20.137, 3.4), (50.137, 3.8)],

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -19,6 +20,8 @@ FILTER = "ip xfrm policy list | grep -c 'priority 9000' || true"
 """How many policies of a fault a machine has."""
 
 PLANNED_S = 60
+
+REBOOTED = ("--ipsec", "off", "--transport", "iscsi", "--fault", "target-rebooted")
 
 
 def asked(of: Site, *words: str) -> tuple[str, ...]:
@@ -67,22 +70,32 @@ def test_each_other_fault_that_machines_have(installed: Site) -> None:
 
 @pytest.mark.on_ci("trixie")
 def test_a_target_that_boots_anew_is_made_again(installed: Site) -> None:
-    words = (
-        "--ipsec",
-        "off",
-        "--transport",
-        "iscsi",
-        "--transport",
-        "nvme-tcp",
-        "--fault",
-        "target-rebooted",
-    )
-    found = [*stalls(installed, *words, but=runs.OF_A_BOOT)]
+    found = [*stalls(installed, *REBOOTED, "--transport", "nvme-tcp", but=runs.OF_A_BOOT)]
     assert len(found) == 2
     for _, stall_s, stall in found:
         took_ns = stall["ended_ns"] - stall["began_ns"]  # type: ignore[operator]
         # It serves for a moment before it goes down.
         assert took_ns > 5e9 and stall_s >= 5, stall
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_that_ends_while_its_target_boots(installed: Site, number: int) -> None:
+    """Interrupted, it waits for the target, and takes down what is there. Killed, it leaves a file on a disk,
+    which is written down there and removed by `harness clean`, or by the next run."""
+    server, boot_id = installed.machines["server"], "cat /proc/sys/kernel/random/boot_id"
+    with as_before(installed, runs.OF_A_BOOT), runs.started(installed, *asked(installed, *REBOOTED)) as run:
+        first, is_up = server.sh(boot_id), partial(server.run, "true")
+        runs.wait_for(lambda: is_up().status != 0, "the reboot", deadline_s=240 * installed.patience)
+        run.send_signal(number)
+        runs.ends(installed, run, 130, -signal.SIGKILL, within_s=300)
+        server.await_ssh()
+        assert server.sh(boot_id) != first
+        if number == signal.SIGKILL:
+            assert server.sh("ls /var/tmp/harness-*.img /var/lib/harness").strip()
+            cleaned = installed.harness("clean", "--target", "ssh://root@server")
+            assert cleaned.status == 0 and "BackingFile" in cleaned.text, cleaned.text
+        assert server.run("ls /var/tmp/harness-*.img").status != 0
 
 
 def is_broken(of: Site) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from harness.model.ranges import Count
-from harness.model.texts import Detail, Name, Prose
+from harness.model.texts import Detail, Name, Parameter, ParameterValue, Prose
 
 
 class KernelMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +24,8 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
     did not end. ``longest_ns`` is the longest latency. ``errnos`` counts failed requests, and the first of
     them ended ``first_error_ns`` after the load began.
 
-    ``hops`` are between the ends, which are not told of what breaks behind the next one.
+    ``hops`` are between the ends, which are not told of what breaks behind the next one. ``parameters`` of
+    the session are those that were set for this cell alone.
 
     Each written block was read back: ``written`` of them had acknowledged writes, and of ``lost`` ones the
     last of these was not there. ``messages`` are the initiator's kernel's.
@@ -47,6 +48,12 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
     not_read_back: Detail | None = None
     messages: tuple[KernelMessage, ...] = ()
     hops: Count = 0
+    parameters: dict[Parameter, ParameterValue] = {}
+
+    @property
+    def set_to(self) -> str:
+        """The parameters as they are typed."""
+        return ", ".join(f"{name}={value}" for name, value in self.parameters.items())
 
     @property
     def is_over(self) -> bool:

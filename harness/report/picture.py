@@ -125,7 +125,8 @@ def drawn(
 OF_QUESTIONS = {
     **dict(zip((ChartKind.CURVES, ChartKind.RESPONSE, ChartKind.HEAT_MAP), surfaces.LEGENDS, strict=True)),
     ChartKind.FAULTS: "Writes at a rate around a fault, which is shaded: how many were answered a second, "
-    "and the longest latency since a request was due.",
+    "and the longest latency since a request was due. Over a setting: how long I/O stood still, and dashed, "
+    "with empty marks, how long after the fault began the first error came.",
 }
 """The pictures of what questions measured, with what is said of each."""
 

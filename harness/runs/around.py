@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -23,6 +23,9 @@ class Around(abc.ABC):
     """The load, in place of fio."""
 
     may: Meanwhile
+
+    parameters: Mapping[str, str] = {}
+    """Of the session, in place of the plan's or besides them."""
 
     @abc.abstractmethod
     def while_it_runs(

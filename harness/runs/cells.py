@@ -107,6 +107,8 @@ class ColumnUp:
     link: LinkProfile | None = None
     tcp: list[str] = field(default_factory=list)
     """What TCP said of each connected LUN after the column's last cell."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """Those of its sessions that the plan does not have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +133,7 @@ class CellComposer(Composer):
         self._local: LocalDisk | None = None
         self._columns: dict[Column, ColumnUp] = {}
         self._newest: dict[Column, Record] = {}
-        self._broken: dict[Column, tuple[int, Exception | None]] = {}
+        self._broken: dict[tuple[Column, tuple[tuple[str, str], ...]], tuple[int, Exception | None]] = {}
         self._jobs = {job.name: job for job in self.plan.jobs}
         self._lost: HostLost | None = None
         self._fio = fio_startup.Fio()
@@ -361,13 +363,17 @@ class CellComposer(Composer):
                 stack.push(column.stack)
             self._columns.clear()
 
-    def column(self, column: Column) -> ColumnUp:
-        """The column, brought up if necessary; HarnessError if that fails."""
+    def column(self, column: Column, parameters: Mapping[str, str] = {}) -> ColumnUp:
+        """The column with these ``parameters`` besides the plan's, brought up if necessary; HarnessError if
+        that fails."""
+        if column in self._columns and self._columns[column].parameters != parameters:
+            self.take_down(column)
         if column in self._columns:
             return self._columns[column]
         if column.transport is not None and column.transport in self.unavailable:
             raise self.unavailable[column.transport]
-        attempts, broken = self._broken.get(column, (0, None))
+        key = column, tuple(parameters.items())
+        attempts, broken = self._broken.get(key, (0, None))
         if attempts >= BRING_UP_ATTEMPTS:
             kind = RequirementError if isinstance(broken, RequirementError) else CommandFailed
             raise kind(f"given up after {attempts} attempts: {broken}")
@@ -387,17 +393,23 @@ class CellComposer(Composer):
                 # All paths before the first portal, because the target's canary needs its address and port.
                 paths = [self._paths.bring_up(column, number, stack) for number in numbers]
                 connected_luns.extend(
-                    self._log_in(column, number, up, stack) for number, up in zip(numbers, paths, strict=True)
+                    self._log_in(column, number, up, stack, parameters)
+                    for number, up in zip(numbers, paths, strict=True)
                 )
                 described = [_describe(connected_lun.link) for connected_lun in connected_luns]
                 if profile is not None:
                     ends = (each.get(name) for each in described for name in HARDWARE)
                     profile = sanity.pre_existing(profile, [end for end in ends if isinstance(end, dict)])
-                up = ColumnUp(stack=stack.pop_all(), connected_luns=tuple(connected_luns), link=profile)
+                up = ColumnUp(
+                    stack=stack.pop_all(),
+                    connected_luns=tuple(connected_luns),
+                    link=profile,
+                    parameters=parameters,
+                )
         except HostLost:
             raise
         except (HarnessError, OSError) as error:
-            self._broken[column] = (attempts + 1, error)
+            self._broken[key] = (attempts + 1, error)
             raise
         self._columns[column] = up
         if connected_luns:
@@ -442,7 +454,12 @@ class CellComposer(Composer):
             self.emit(CellWithdrawn(key, reason))
 
     def _log_in(
-        self, column: Column, number: int, up: ColumnPath, stack: contextlib.ExitStack
+        self,
+        column: Column,
+        number: int,
+        up: ColumnPath,
+        stack: contextlib.ExitStack,
+        parameters: Mapping[str, str],
     ) -> ConnectedLun:
         """The connected LUN of one initiator over a path that is up: target, session, disk."""
         plan, host, path = self.plan, self.hosts.initiators[number], up.path
@@ -460,7 +477,7 @@ class CellComposer(Composer):
             bound_to=path.initiator_iface if path.is_shared else None,
             read_only=plan.storage.shared_lun,
             tls=up.has_tls,
-            parameters=plan.parameters_of(transport),
+            parameters={**plan.parameters_of(transport), **parameters},
         )
         try:
             session = stack.enter_context(self._transports[transport].attach(wanted))
@@ -501,6 +518,7 @@ class CellComposer(Composer):
         """Measure one cell. Whatever goes wrong becomes the cell's status and reason."""
         column, plan = cell.column, self.plan
         job = self._jobs[cell.workload]
+        apart = around.of(plan, cell)
         profile: LinkProfile | None = plan.links.get(column.link)
         began = time.monotonic_ns()
         record = Record(
@@ -519,7 +537,7 @@ class CellComposer(Composer):
         )
         try:
             with self._spent.on(spent.COLUMNS_UP):
-                up = self.column(column)
+                up = self.column(column, apart.parameters if apart is not None else {})
             self._kernel_messages()
             if up.connected_luns:
                 first = up.connected_luns[0]
@@ -539,7 +557,7 @@ class CellComposer(Composer):
         except (HarnessError, OSError) as error:
             self._lost = error if isinstance(error, HostLost) else None
             record = msgspec.structs.replace(record, status=Status.FAILED, reason=str(error))
-        if (record.status is not Status.OK or around.of(plan, cell)) and column in self._columns:
+        if (record.status is not Status.OK or apart is not None) and column in self._columns:
             # What broke may still be broken, so the next cell of this column starts from scratch. If this one
             # ended before the one before it was judged, what the captures see until then counts for that one.
             self.take_down(column)

@@ -238,6 +238,31 @@ def test_errors_come_when_the_timer_that_decides_has_run_out(tmp_path: Path) -> 
 
 
 @pytest.mark.long
+def test_each_value_of_a_setting_has_a_session_of_its_own(tmp_path: Path) -> None:
+    """Errors come as much later as its timer is longer, and how long a server is missed is left as it is."""
+    over = ("--over", "replacement_timeout=5,15", "--ipsec", "off")
+    plain = ("--transport", "iscsi", "--transport", "nbd")
+    made = in_lab_that_is_up(
+        *(tmp_path, *HOW, *over, *plain, "--link", "wired"),
+        *("--fault", "loss-100:40s", "--fault", "connection-reset"),
+    ).records.values()
+    assert {record.reason for record in made} == {None}
+    found = {(record.column.transport, of(record).fault, of(record).set_to): record for record in made}
+    values = [f"replacement_timeout={value_s}" for value_s in (5, 15)]
+    assert len(found) == len(made) == 2 * 2 + 2 and ("nbd", "connection-reset", "") in found
+    assert as_settings_say(record for record in made if of(record).fault == "connection-reset") == 3
+    came_s = []
+    for value in values:
+        stall = of(found["iscsi", "loss-100:40s", value])
+        assert found["iscsi", "loss-100:40s", value].session["recovery_tmo"] == value.partition("=")[2]
+        assert stall.first_error_ns is not None and stall.errnos.keys() == {"eio"} and stall.is_over
+        came_s.append((stall.first_error_ns - stall.began_ns) / 1e9)
+    assert came_s[1] - came_s[0] == pytest.approx(10, abs=STEP_S)
+    said = well(harness("explain", str(tmp_path))).out
+    assert all(value in said for value in values)
+
+
+@pytest.mark.long
 def test_new_keys_that_are_not_made_are_missed_when_the_present_ones_end(tmp_path: Path) -> None:
     """WireGuard's, 180 s after its last handshake; and it finds a peer again that it hears."""
     faults = ("endpoint-changed:5s", *(f"handshakes-blocked:{lasts_s}s" for lasts_s in (100, 200, 300)))

@@ -91,6 +91,7 @@ class AroundFault(around.Around):
         """``modules`` are those of the target's kernel. ``is_here``: the initiator's clock is this
         process's."""
         self.plan, self.fault, self.modules, self.is_here = plan, fault, modules, is_here
+        self.parameters = fault.parameters
         self.may = Meanwhile(reconnects=True, breaks_air=fault.kind in OF_THE_AIR)
         self._told = PRIVATE / f"over-{time.time_ns()}" if fault.kind == REBOOT else None
         lasts = str(self._told or f"{fault.lasts_s + 2 * STARTING_S:g}")
@@ -176,7 +177,9 @@ class AroundFault(around.Around):
         timers = kinds.transport(record.column.transport or "").timers
         spoken = [m for m in messages if any(re.search(timer.said, m.text) for timer in timers)]
         kept = sorted({*messages[:MOST_MESSAGES], *spoken[-MOST_MESSAGES:]}, key=lambda m: m.at_ns)
-        stall = msgspec.structs.replace(stall, messages=tuple(kept), hops=len(lun.link.hops))
+        stall = msgspec.structs.replace(
+            stall, messages=tuple(kept), hops=len(lun.link.hops), parameters=self.fault.parameters
+        )
         return msgspec.structs.replace(record, stall=stall)
 
 

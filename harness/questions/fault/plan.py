@@ -9,8 +9,8 @@ import msgspec
 
 from harness.model import Job, Plan, Proposal, kinds
 from harness.model.errors import UsageError
-from harness.model.units import check_name, parse_duration_s, unknown_name
-from harness.parse import open_loop
+from harness.model.units import check_name, parse_duration_s, shown, unknown_name
+from harness.parse import open_loop, parameters
 from harness.parse.profiles import check_proposal
 from harness.planning import plan
 from harness.planning.request import RunRequest, goal, require_not_given
@@ -23,6 +23,9 @@ IN_FLIGHT = 64
 WORKLOAD, READ_WORKLOAD = "rand-write-4k", "rand-read-4k"
 
 HELP = f"What breaks, and for how long: link-down:5s, connection-reset. --fault help lists all {len(KINDS)}."
+
+LONGEST_NAME = 64
+"""Of a job (``texts.Name``)."""
 
 WITHOUT = {
     "depths": "--depth",
@@ -42,6 +45,10 @@ class FaultRequest(RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=
     shown_defaults: ClassVar[Mapping[str, str]] = {"links": "wired"}
 
     fault: Annotated[tuple[str, ...], goal(metavar="FAULT", help=HELP, known=KINDS)] = ()
+    over: Annotated[
+        tuple[str, ...],
+        goal(metavar="NAME=VALUES", help="Vary a session parameter: replacement_timeout=5,15,60."),
+    ] = ()
     ike: Annotated[
         tuple[str, ...], goal(metavar="NAME=VALUE", help="Setting of IPsec's connections: start_action=none.")
     ] = ()
@@ -68,10 +75,22 @@ def make_plan(request: FaultRequest) -> Plan:
             hint="add --ipsec on, or leave it out",
         )
     (job,) = made.jobs
-    of_jobs = {_name(job, request.rate, fault): fault for fault in faults}
+    columns = tuple(column for column in made.columns if column.has_path)
+    settings = _settings(request.over, made)
+    set_to = {
+        name: [msgspec.structs.replace(fault, parameters=each) for fault in faults for each in settings[name]]
+        for name in made.transports
+    }
+    of_cells = {
+        (column, _name(job, request.rate, fault)): fault
+        for column in columns
+        for fault in set_to[column.transport or ""]
+    }
+    of_jobs = {name: fault for (_, name), fault in of_cells.items()}
     made = msgspec.structs.replace(
         made,
-        columns=tuple(column for column in made.columns if column.has_path),
+        columns=columns,
+        cells=tuple(of_cells) if len(of_cells) < len(columns) * len(of_jobs) else (),
         proposals={name: _set(proposal, request.ike) for name, proposal in made.proposals.items()},
         jobs=tuple(_at(job, request.rate, name, fault) for name, fault in of_jobs.items()),
         parameters={
@@ -96,6 +115,36 @@ def _set(proposal: Proposal, typed: Sequence[str]) -> Proposal:
     return found
 
 
+def _settings(typed: Sequence[str], made: Plan) -> dict[str, list[dict[str, str]]]:
+    """What is set for a cell of each transport, in turn: nothing once, if it has none of the parameters."""
+    found: dict[str, list[dict[str, str]]] = {name: [{}] for name in made.transports}
+    for text in typed:
+        name, _, listed = text.partition("=")
+        words = [f"{name}={value}" for value in dict.fromkeys(listed.split(",")) if value.strip()]
+        if len(words) < 2:
+            raise UsageError(
+                f"--over {shown(text)}: expected several values", hint=f"try --over {name}=VALUE,VALUE"
+            )
+        known = [(key, transport) for transport in found for key in kinds.transport(transport).parameters]
+        having = [(key, each) for key, each in known if key.casefold() == name.strip().casefold()]
+        if not having:
+            titles = " or ".join(kinds.transport(transport).title for transport in found)
+            raise unknown_name(f"{titles} parameter", name.strip(), dict(known))
+        for key, transport in having:
+            kind = kinds.transport(transport)
+            if key in made.parameters_of(transport):
+                raise UsageError(
+                    f"{key} was given twice, with --over and --{kind.option}", hint="leave one out"
+                )
+            if found[transport] != [{}]:
+                raise UsageError(
+                    f"expected one --over for {kind.title}, found {key}, too",
+                    hint="measure it in another run",
+                )
+            found[transport] = [parameters.parse(transport, [word]) for word in words]
+    return found
+
+
 def _fault(text: str) -> Fault:
     kind, _, lasts = text.partition(":")
     if kind not in KINDS:
@@ -104,7 +153,12 @@ def _fault(text: str) -> Fault:
 
 
 def _name(job: Job, rate: int, fault: Fault) -> str:
-    return check_name("workload", f"{job.name}-{rate}iops-{fault.name.replace(':', '-')}")
+    """A parameter's name ends where there is no room for more of it."""
+    words = [job.name, f"{rate}iops", fault.name.replace(":", "-")]
+    for name, value in fault.parameters.items():
+        room = LONGEST_NAME - len("-".join([*words, "", value]))
+        words += [name[: max(1, room)], value]
+    return check_name("workload", "-".join(words).lower())
 
 
 def _at(job: Job, rate: int, name: str, fault: Fault) -> Job:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -71,8 +72,9 @@ class Repeats(NamedTuple):
 
 
 class StallAnswer(NamedTuple):
-    """What is said of a column and a fault, for programs: ``record`` is the middle one of its repeats, and
-    ``by_settings`` how long its stall should be, None where that has no formula."""
+    """What is said of a column, a fault and a setting (``stall.parameters``), for programs: ``record`` is the
+    middle one of its repeats, and ``by_settings`` how long its stall should be, None where that has no
+    formula."""
 
     record: Record
     stall: Stall
@@ -82,7 +84,7 @@ class StallAnswer(NamedTuple):
 
 
 def answers(records: Sequence[Record]) -> list[StallAnswer]:
-    """One for each column and fault."""
+    """One for each column, fault and setting."""
     middles = (repeats.middle for repeats in grouped(records))
     return [
         StallAnswer(record, stall, expected(record, stall), timers(record, stall), forecasts(record, stall))
@@ -91,12 +93,26 @@ def answers(records: Sequence[Record]) -> list[StallAnswer]:
 
 
 def grouped(records: Sequence[Record]) -> list[Repeats]:
-    """By column and fault."""
-    found: dict[tuple[str, str], list[tuple[Record, Stall]]] = {}
+    """By column and fault; of each from the lowest setting to the highest."""
+    found: dict[str, dict[str, list[tuple[Record, Stall]]]] = {}
     for record in records:
-        if record.stall is not None:
-            found.setdefault((record.column.label, record.stall.fault), []).append((record, record.stall))
-    return [Repeats(*zip(*sorted(each, key=_length), strict=True)) for each in found.values()]
+        if (stall := record.stall) is not None:
+            of_fault = found.setdefault(named(record, stall), {})
+            of_fault.setdefault(stall.set_to, []).append((record, stall))
+    return [
+        Repeats(*zip(*sorted(of_fault[set_to], key=_length), strict=True))
+        for of_fault in found.values()
+        for set_to in sorted(of_fault, key=lambda text: (len(text), text))
+    ]
+
+
+def named(record: Record, stall: Stall) -> str:
+    return f"{record.column.label}, {stall.fault}"
+
+
+def titled(record: Record, stall: Stall) -> str:
+    """With what was set for the cell."""
+    return ", ".join(filter(None, (named(record, stall), stall.set_to)))
 
 
 def _length(repeat: tuple[Record, Stall]) -> float:
@@ -106,26 +122,31 @@ def _length(repeat: tuple[Record, Stall]) -> float:
 
 def table(records: Sequence[Record]) -> str:
     rows = []
+    has_settings = any(record.stall and record.stall.parameters for record in records)
     for repeats in grouped(records):
         record, stall = repeats.middle
         errors: Counter[str] = Counter()
         for each in repeats.stalls:
             errors.update(each.errnos)
+        after_ns = errors_after_ns(stall)
+        after = f" after {_time(after_ns)}" if after_ns is not None else ""
         rows.append(
             [
                 record.column.label,
                 stall.fault,
+                *([stall.set_to or "-"] if has_settings else []),
                 repeats.stall_s,
                 expected(record, stall) or "-",
                 _seconds(max(each.longest_ns for each in repeats.stalls)),
                 repeats.total(lambda each: each.late),
                 repeats.total(lambda each: each.unsent),
-                ", ".join(f"{count} {name.upper()}" for name, count in errors.items()) or "none",
+                ", ".join(f"{count} {name.upper()}{after}" for name, count in errors.items()) or "none",
                 _lost(repeats),
             ]
         )
-    heading = ["column", "fault", "stall s", "by settings", "longest s", "late", "not sent", "errors"]
-    return tabulate(rows, [*heading, "lost writes"], disable_numparse=True)
+    heading = ["column", "fault", *(["setting"] if has_settings else []), "stall s", "by settings"]
+    heading += ["longest s", "late", "not sent", "errors", "lost writes"]
+    return tabulate(rows, heading, disable_numparse=True)
 
 
 def sentences(records: Sequence[Record]) -> Iterator[str]:
@@ -136,11 +157,13 @@ def sentences(records: Sequence[Record]) -> Iterator[str]:
         if lost := repeats.total(lambda each: each.lost):
             are = "is" if lost == 1 else "are"
             yield f"{repeats.records[0].column.label}: {counted(lost, 'acknowledged write')} {are} lost."
-    for repeats in sorted(found, key=lambda each: -_length(each.middle)):
+    of_faults = [[*each] for _, each in itertools.groupby(found, lambda repeats: named(*repeats.middle))]
+    of_faults.sort(key=lambda each: -max(_length(repeats.middle) for repeats in each))
+    for repeats in itertools.chain.from_iterable(of_faults):
         record, stall = repeats.middle
         count = len(repeats.stalls)
         several = f" In {count} repeats: {repeats.stall_s} s." if count > 1 else ""
-        yield f"{record.column.label}, {stall.fault}: {_stood_still(stall)}{_decided(record, stall)}{several}"
+        yield f"{titled(record, stall)}: {_stood_still(stall)}{_decided(record, stall)}{several}"
 
 
 def _stood_still(stall: Stall) -> str:
@@ -199,6 +222,11 @@ def timers(record: Record, stall: Stall) -> list[TimerMessage]:
                 set_to = ""
             found.append(TimerMessage(timer, times[-1], set_to, lasts_ns))
     return sorted(found, key=lambda each: each.at_ns)
+
+
+def errors_after_ns(stall: Stall) -> int | None:
+    """How long after the fault began the first error came."""
+    return None if stall.first_error_ns is None else max(0, stall.first_error_ns - stall.began_ns)
 
 
 def _lost(repeats: Repeats) -> str:

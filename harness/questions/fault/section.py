@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
-from harness.model import BackingKind, Duplex, Plan, Record
+from harness.model import BackingKind, Duplex, Plan, Record, kinds
 from harness.model.errors import UsageError
 from harness.model.ranges import Amount
-from harness.model.texts import Name
+from harness.model.texts import Name, Parameter, ParameterValue
 from harness.model.units import unknown_name
+from harness.parse import parameters
 from harness.results.sections import Section
 
 OF_CABLES = (
@@ -61,10 +62,12 @@ REBOOT_S = 600.0
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One of ``KINDS``, and how long it lasts: 0 for one of a moment."""
+    """One of ``KINDS``, and how long it lasts: 0 for one of a moment. ``parameters`` of the session are set
+    for its cells alone."""
 
     kind: Name
     lasts_s: Amount = 0.0
+    parameters: dict[Parameter, ParameterValue] = {}
 
     @property
     def name(self) -> str:
@@ -106,6 +109,12 @@ class FaultSection(Section[Faults]):
                     f"expected a fault of {SHORTEST_S:g} to {LONGEST_S:g} s, found {fault.name}",
                     hint=f"try {fault.kind}:5s",
                 )
+        for column, job in plan.places:
+            if faults[job].parameters and column.transport in kinds.TRANSPORTS:
+                asked = plan.parameters_of(column.transport) | faults[job].parameters
+                words = [f"{name}={value}" for name, value in asked.items()]
+                if parameters.parse(column.transport, words) != asked:
+                    raise UsageError(f"expected parameters as they are agreed on, found {', '.join(words)}")
         has_machines = plan.capabilities.has_machines
         for fault in faults.values():
             if has_machines and fault.kind in OF_OWN_LINKS:

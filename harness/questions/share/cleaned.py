@@ -458,7 +458,8 @@ FIELDS: Mapping[str, Callable[[Cleaner, Any], Any]] = {
     "Plan.parameters": lambda cleaner, found: {
         name: _parameters(cleaner, asked) for name, asked in found.items() if name in kinds.TRANSPORTS
     },
-    "Record.session": _parameters,
+    "Fault.parameters": _parameters,
+    **dict.fromkeys(("Record.session", "Stall.parameters"), _parameters),
     **dict.fromkeys(("Record.agreed", "ProbeRecord.agreed"), _agreed),
 }
 """What becomes of a field as a whole, by its own rule."""

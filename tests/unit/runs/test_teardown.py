@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import re
 import secrets
@@ -23,9 +24,10 @@ from harness.protection import proof
 from harness.protection.capture import Capture
 from harness.results.events import CellWithdrawn, Event
 from harness.results.store import RunFolder
-from harness.runs import fio_startup
+from harness.runs import around, fio_startup
 from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
+from harness.storage.iscsi import transport
 from harness.storage.transport import Disk
 from tests import flat
 from tests.unit.fakes import IO_BYTES, USERS, Command, FakeDaemon, World, tcp
@@ -516,3 +518,44 @@ def test_a_program_that_is_missing_skips_the_cells_that_need_it(
     assert found == {("local", Status.OK), ("wired", Status.SKIPPED), ("wifi", Status.SKIPPED)}
     assert all("tcpdump" in (record.reason or "") for record in outcome.bad)
     assert outcome.error is None and outcome.journal.open_entries() == {}
+
+
+@pytest.mark.parametrize("breaks_off", [False, True])
+def test_a_cell_with_parameters_of_its_own_has_a_session_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks_off: bool
+) -> None:
+    """Neither one that is up, nor does another cell get its session. What fails with one value may work with
+    the next."""
+    agreed: list[str] = []
+
+    def agree(asked: Mapping[str, str], _found: Mapping[str, str]) -> None:
+        agreed.append(asked.get("replacement_timeout", "none"))
+        if breaks_off and "15" in agreed[-1:]:
+            raise RequirementError("expected another value")
+
+    class Own(around.Around):
+        def __init__(self, value: str) -> None:
+            self.program, self.parameters = fio_startup.Fio(), {"replacement_timeout": value}
+
+        def while_it_runs(self, *_: object) -> contextlib.AbstractContextManager[None]:
+            return contextlib.nullcontext()
+
+        def judged(self, record: Record, *_: object) -> Record:
+            return record
+
+    of_cells = {("rand-write-4k", 1): "15", ("rand-write-4k", 2): "15", ("rand-write-4k", 3): "5"}
+    monkeypatch.setattr(transport, "require_agreed", agree)
+    monkeypatch.setattr(
+        around,
+        "of",
+        lambda _plan, cell: Own(value) if (value := of_cells.get((cell.workload, cell.repeat))) else None,
+    )
+    wired = msgspec.structs.replace(PLAN, columns=(Column("wired"),), repeats=3)
+    outcome = measure(World(), tmp_path / "run", wired)
+    outcome.assert_nothing_is_left()
+    values = [of_cells.get((each.workload.name, each.repeat), "none") for each in outcome.records]
+    # One session for those between that have none of their own.
+    alike = [value for n, value in enumerate(values) if value != "none" or values[n - 1 : n] != ["none"]]
+    assert agreed == alike and [each.status is Status.OK for each in outcome.records] == [
+        not breaks_off or value != "15" for value in values
+    ]

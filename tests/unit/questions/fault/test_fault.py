@@ -94,6 +94,29 @@ def test_each_fault_is_a_job_and_timers_are_what_nobody_has_changed() -> None:
             "a lab for out-of-range",
         ),
         ({"depths": (1, 2)}, "--depth is for harness run"),
+        ({"over": ("replacement_timeout=5",)}, "--over 'replacement_timeout=5': expected several values"),
+        ({"over": ("replacement_timeout",)}, "expected several values"),
+        ({"over": ("fast_io_fail_tmo=5,15",)}, "there is no iSCSI parameter 'fast_io_fail_tmo'"),
+        (
+            {"over": ("timeout=5,15",), "transports": ("iscsi", "nvme-tcp")},
+            "there is no iSCSI or NVMe/TCP parameter 'timeout'",
+        ),
+        (
+            {"over": ("replacement_timeout=5,86401",)},
+            "replacement_timeout: expected 0 to 86400, found '86401'",
+        ),
+        (
+            {"over": ("replacement_timeout=5,15",), "iscsi": ("replacement_timeout=5",)},
+            "replacement_timeout was given twice, with --over and --iscsi",
+        ),
+        (
+            {"over": ("replacement_timeout=5,15", "noop_out_timeout=5,15")},
+            "expected one --over for iSCSI, found noop_out_timeout, too",
+        ),
+        (
+            {"over": ("MaxBurstLength=512,64K",), "iscsi": ("FirstBurstLength=1K",)},
+            "FirstBurstLength up to MaxBurstLength, found 1024 and 512",
+        ),
         ({"testbed": "host"}, "expected machines, or a lab with one kernel"),
         ({"target": "ssh://root@nas", "links": ("wired=eth0",), "fault": ("loss-1:5s",)}, "a lab for loss-1"),
         ({"fault": ("disk-errors:5s",)}, "expected a disk like sata-ssd for disk-errors, found none"),
@@ -129,6 +152,46 @@ def test_what_cannot_be_is_refused(asked: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as refused:
         planned(**asked)
     assert said in refused.value.message, refused.value
+
+
+def test_each_value_of_a_setting_is_a_cell_of_the_transport_that_has_it() -> None:
+    plan = planned("loss-100:5s", "link-down:2s", over=("REPLACEMENT_TIMEOUT=5,15",))
+    names = {name: fault.parameters for name, fault in SECTION.of(plan).of_jobs.items()}
+    assert [*names][:2] == [
+        "rand-write-4k-100iops-loss-100-5s-replacement_timeout-5",
+        "rand-write-4k-100iops-loss-100-5s-replacement_timeout-15",
+    ]
+    assert [each["replacement_timeout"] for each in names.values()] == ["5", "15", "5", "15"]
+    assert plan.cells == () and len(plan.places) == 4 and "replacement_timeout" in plan.parameters["iscsi"]
+    for cell in cells(plan):
+        apart = around.of(plan, cell)
+        assert apart is not None and apart.parameters == names[cell.workload]
+
+
+def test_a_transport_without_the_setting_has_its_cells_once() -> None:
+    over = ("replacement_timeout=5,15", "keep_alive_tmo=5,10,20")
+    plan = planned("loss-100:5s", over=over, transports=("iscsi", "nvme-tcp", "nbd"))
+    rules.check(plan)
+    found = [(column.transport, SECTION.of(plan).of_jobs[job].parameters) for column, job in plan.places]
+    assert found == [
+        *(("iscsi", {"replacement_timeout": value}) for value in ("5", "15")),
+        *(("nvme-tcp", {"keep_alive_tmo": value}) for value in ("5", "10", "20")),
+        ("nbd", {}),
+    ]
+
+
+def test_a_name_without_room_for_the_whole_setting_has_its_value() -> None:
+    plan = planned("loss-100-to-initiator:150s", over=("MaxRecvDataSegmentLength=512,16777215",))
+    lengths = [(job.name[-12:], len(job.name)) for job in plan.jobs]
+    assert lengths == [("recvdata-512", 64), ("rec-16777215", 64)]
+
+
+@pytest.mark.parametrize("wrong", [{"keep_alive_tmo": "5"}, {"replacement_timeout": "1K"}])
+def test_a_damaged_setting_is_refused(wrong: dict[str, str]) -> None:
+    plan = planned()
+    of_jobs = {job.name: Fault("link-down", 5.0, wrong) for job in plan.jobs}
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        rules.check(msgspec.structs.replace(plan, sections=SECTION.within(Faults(of_jobs=of_jobs))))
 
 
 def test_connections_have_trap_policies_unless_asked() -> None:
@@ -203,6 +266,60 @@ def test_repeats_are_one_line_and_the_longest_stall_is_the_first_sentence() -> N
     never = record(stalled((3, 0.001, 0), (7, 0.2, errno.EIO)))
     assert "[5.00, does not end]" in printed.table([*same, never])
     assert Metric.STALL.figure.read(never) is None and Metric.STALL.figure.read(other) == 7 * S + S // 1000
+
+
+def set_to(
+    value: str, length_s: float, error_s: float | None = None, name: str = "replacement_timeout"
+) -> Any:
+    """The record of a stall of so long, whose first error came so long after the fault began."""
+    stall = stalled((3, 0.001, 0), (length_s, 0.2, 0), (2, 0.001, 0))
+    stall = msgspec.structs.replace(stall, parameters={name: value})
+    if error_s is not None:
+        first_ns = stall.began_ns + round(error_s * S)
+        stall = msgspec.structs.replace(stall, errnos={"eio": 7}, first_error_ns=first_ns)
+    return record(stall)
+
+
+def test_settings_are_told_apart_from_low_to_high() -> None:
+    made = [set_to("60", 6), set_to("5", 5, 4.1), set_to("15", 7)]
+    other = record(
+        msgspec.structs.replace(stalled((3, 0.001, 0), (6, 0.2, 0), (2, 0.001, 0)), fault="loss-1:1s")
+    )
+    table = printed.table([*made, other])
+    heading, _, *lines = table.splitlines()
+    assert heading.split()[:3] == ["column", "fault", "setting"]
+    assert [line.split()[2] for line in lines] == [f"replacement_timeout={n}" for n in (5, 15, 60)] + ["-"]
+    assert "7 EIO after 4.1 s" in lines[0] and "none" in lines[1]
+    assert "setting " not in printed.table([other])
+    said = [sentence.partition(": I/O")[0] for sentence in printed.sentences([other, *made])]
+    assert said == [f"wired, link-down:5s, replacement_timeout={n}" for n in (5, 15, 60)] + [
+        "wired, loss-1:1s"
+    ]
+    assert [answer.stall.parameters["replacement_timeout"] for answer in printed.answers(made)] == [
+        *("5", "15", "60")
+    ]
+
+
+def test_a_stall_is_drawn_over_a_setting() -> None:
+    made = [set_to("60", 6), set_to("5", 5, 4.1), set_to("15", 7)]
+    (chart,) = SECTION.charts(made, {})
+    assert chart.title == "stall over replacement_timeout" and "replacement_timeout [s]" in chart.body
+    assert chart.lines == (
+        ("wired, link-down:5s", "stall", "5", "5.00"),
+        ("wired, link-down:5s", "first error", "5", "4.10"),
+        ("wired, link-down:5s", "stall", "15", "7.00"),
+        ("wired, link-down:5s", "stall", "60", "6.00"),
+    )
+    assert ET.fromstring(f"<svg>{chart.body}</svg>") is not None  # noqa: S314 -- our own
+    assert "replacement_timeout=5: first error 4.10 s" in chart.body and chart.body.count('"li') == 2
+    # More lines than there are colours are in several pictures; words and no values are in none.
+    many = [
+        record(msgspec.structs.replace(each.stall, fault=f"loss-100:{n}s")) for n in range(9) for each in made
+    ]
+    assert [len({line[0] for line in chart.lines}) for chart in SECTION.charts(many, {})] == [8, 1]
+    (bytes_of,) = SECTION.charts([set_to("512", 5, name="MaxBurstLength")], {})
+    assert ">MaxBurstLength; stall [s]<" in bytes_of.body
+    assert SECTION.charts([set_to("CRC32C", 5, name="HeaderDigest")], {}) == []
 
 
 def test_a_load_is_drawn_over_time_with_its_fault(tmp_path: Path) -> None:

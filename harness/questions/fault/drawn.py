@@ -11,7 +11,7 @@ import msgspec
 
 from harness.model import Record, kinds
 from harness.model.stalls import Stall
-from harness.questions.fault.printed import Repeats, errors_after_ns, grouped, named, titled
+from harness.questions.fault.printed import Repeats, errors_after_ns, grouped, named
 from harness.questions.fault.requests import LoadOutput, LoadReport
 from harness.report import draw
 from harness.report.charts import LEFT, TOP, WIDTH, Chart, horizontal, keyed, vertical
@@ -114,12 +114,13 @@ def _chart(record: Record, stall: Stall, load: LoadReport) -> Chart:
     time = draw.logarithmic([*longest_ms.values()], LATENCY_BOTTOM, LATENCY_TOP)
     began, ended = x.at(stall.began_ns / 1e9), x.at(stall.ended_ns / 1e9)
     through = [(x.at((n + 0.5) * step_s), rate.at(each)) for n, each in enumerate(rates)]
+    set_to, room = f", {stall.set_to}" if stall.set_to else "", draw.fits(WIDTH)
     dots = [
         (x.at((n + 0.5) * step_s), time.at(each), f"due at {n * step_s:.1f} s: up to {each:.4g} ms")
         for n, each in sorted(longest_ms.items())
     ]
     return Chart(
-        title=titled(record, stall),
+        title=named(record, stall),
         description="requests answered a second, and the longest latency since they were due, over the time "
         "of a load; the fault is shaded",
         height=LATENCY_BOTTOM + 40,
@@ -130,7 +131,7 @@ def _chart(record: Record, stall: Stall, load: LoadReport) -> Chart:
                 *vertical([(x.at(tick), f"{tick:g}") for tick in x.ticks()], RATE_TOP, LATENCY_BOTTOM),
                 draw.group("f1", "", _shaded(began, max(ended, began + 2))),
                 draw.group("f0", "", draw.path(through, "li"), draw.marks(0, dots, 1.8)),
-                draw.text(LEFT, RATE_TOP - 5, "answered a second", "mu"),
+                draw.text(LEFT, RATE_TOP - 5, draw.shortened(f"answered a second{set_to}", room), "mu"),
                 draw.text(LEFT, LATENCY_TOP - 8, "longest latency [ms], logarithmic axis", "mu"),
                 draw.text((LEFT + WIDTH) / 2, LATENCY_BOTTOM + 30, "s since the load began", "m mu"),
             ]
@@ -138,7 +139,7 @@ def _chart(record: Record, stall: Stall, load: LoadReport) -> Chart:
         headings=("fault", "stall", "longest latency", "late", "errors"),
         lines=(
             (
-                stall.fault,
+                f"{stall.fault}{set_to}",
                 "does not end" if stall.lasted_ns is None else f"{stall.lasted_ns / 1e9:.2f} s",
                 f"{stall.longest_ns / 1e9:.2f} s",
                 str(stall.late),

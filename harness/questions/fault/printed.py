@@ -110,11 +110,6 @@ def named(record: Record, stall: Stall) -> str:
     return f"{record.column.label}, {stall.fault}"
 
 
-def titled(record: Record, stall: Stall) -> str:
-    """With what was set for the cell."""
-    return ", ".join(filter(None, (named(record, stall), stall.set_to)))
-
-
 def _length(repeat: tuple[Record, Stall]) -> float:
     lasted_ns = repeat[1].lasted_ns
     return math.inf if lasted_ns is None else lasted_ns
@@ -163,7 +158,8 @@ def sentences(records: Sequence[Record]) -> Iterator[str]:
         record, stall = repeats.middle
         count = len(repeats.stalls)
         several = f" In {count} repeats: {repeats.stall_s} s." if count > 1 else ""
-        yield f"{titled(record, stall)}: {_stood_still(stall)}{_decided(record, stall)}{several}"
+        set_to = f", {stall.set_to}" if stall.set_to else ""
+        yield f"{named(record, stall)}{set_to}: {_stood_still(stall)}{_decided(record, stall)}{several}"
 
 
 def _stood_still(stall: Stall) -> str:

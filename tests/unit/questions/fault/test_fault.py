@@ -337,6 +337,10 @@ def test_a_load_is_drawn_over_time_with_its_fault(tmp_path: Path) -> None:
         start_ns=0, late_ns=S // 10, rows=rows((3, 0.001, 0), (5, 0.2, errno.EIO), (2, 0.001, 0))
     )
     file.write_bytes(msgspec.json.encode(LoadOutput(around=load)))
+    of_setting = set_to("5", 5)
+    _, chart = SECTION.charts([msgspec.structs.replace(of_setting, raw=(name,), run_id=made.run_id)], folders)
+    assert "answered a second, replacement_timeout=5<" in chart.body
+    assert chart.lines[0][0] == "link-down:5s, replacement_timeout=5"
     (chart,) = SECTION.charts([made], folders)
     assert chart.title == "wired, link-down:5s" and chart.lines == (
         ("link-down:5s", "5.00 s", "0.20 s", "500", "0"),

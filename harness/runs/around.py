@@ -22,7 +22,7 @@ class Around(abc.ABC):
     program: Fio
     """The load, in place of fio."""
 
-    may: Meanwhile
+    may = Meanwhile(reconnects=True)
 
     parameters: Mapping[str, str] = {}
     """Of the session, in place of the plan's or besides them."""

@@ -65,7 +65,7 @@ STAYS: Mapping[str, re.Pattern[str]] = {
 
 OF_A_BOOT = re.compile(
     r" *link/ether|tmpfs /run |[a-z-]+\.service |/run/(?:adduser|systemd/ask-password-block)"
-    r"|(?:fs\.epoll|kernel\.threads-max|net\.ipv4\.(?:inet_peer|tcp_r?mem|udp_mem)|user\.max_|vm\.)"
+    r"|(?:fs\.epoll|kernel\.threads-max|net\.ipv4\.(?:inet_peer|tcp_(?:r?mem|ehash|max)|udp_mem)|user\.max_|vm\.)"
 )
 """What differs from one boot to the next: a MAC address that is drawn, sizes that depend on the memory, what
 the first boot alone does."""

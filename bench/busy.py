@@ -28,7 +28,7 @@ from bench.disturbed import SPIN
 from bench.in_turns import run_harness
 from harness import report
 from harness.analysis import stats
-from harness.explain import Limit
+from harness.analysis.limit import Limit
 from harness.model import Column
 from harness.report.conclusion import ThroughputRatio
 from harness.results.store import open_runs

@@ -29,8 +29,9 @@ from bench.in_turns import HARNESS
 from harness import report
 from harness.analysis import stats
 from harness.analysis.limit import Limit
-from harness.explain import Explained, verdict
+from harness.explain import verdict
 from harness.explain.remedy import Change
+from harness.explain.text import Explained
 from harness.questions.trial import tried as forecasts
 from harness.questions.trial.section import SECTION
 from harness.questions.trial.tried import Tried

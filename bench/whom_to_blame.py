@@ -37,8 +37,10 @@ from pathlib import Path
 import msgspec
 from tabulate import tabulate
 
-from harness.explain import Explained, Limit, explain, sentence
+from harness.analysis.limit import Limit
+from harness.explain import explain
 from harness.explain.evidence import Evidence
+from harness.explain.text import Explained, sentence
 from harness.explain.verdict import Confidence
 from harness.model import BackingKind, Plan, Record
 from harness.model.telemetry import Telemetry

@@ -18,7 +18,7 @@ from harness.results.measured import Measured
 if TYPE_CHECKING:
     import pandas
 
-    from harness.explain import Explained
+    from harness.explain.text import Explained
     from harness.table.comparison import Comparison
     from harness.table.options import Options, Table
     from harness.table.views import Grid

@@ -79,7 +79,8 @@ def load(name: str) -> Table:
 def injections() -> Table:
     """The verdicts on bottlenecks that were injected, judged again from the stored evidence."""
     from bench import whom_to_blame as bench
-    from harness.explain import Explained, Limit
+    from harness.analysis.limit import Limit
+    from harness.explain.text import Explained
 
     cells = msgspec.json.decode(EVIDENCE.read_bytes(), type=list[bench.Judged])
     found: dict[tuple[str, Limit], list[Limit]] = {}

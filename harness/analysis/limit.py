@@ -1,8 +1,11 @@
-"""What may limit a cell: stations of its path, what may be in flight, or something not told apart."""
+"""What may limit a cell: stations of its path, what may be in flight, or something not told apart; and what
+may be changed of it, by whoever asks what would help."""
 
 from __future__ import annotations
 
 import enum
+
+import msgspec
 
 
 class Limit(enum.StrEnum):
@@ -28,3 +31,27 @@ class Limit(enum.StrEnum):
     LATENCY = "latency"
     LAB = "lab"
     UNKNOWN = "unknown"
+
+
+class ChangeKind(enum.StrEnum):
+    """What is changed."""
+
+    DEPTH = "depth"
+    RATE = "rate"
+    DEVICE = "device"
+
+
+class ChangeStep(msgspec.Struct, frozen=True):
+    """One thing changed: to ``value`` for a depth, else by this factor."""
+
+    kind: ChangeKind
+    value: float
+
+    @property
+    def words(self) -> str:
+        """``queue depth 8``"""
+        return {
+            ChangeKind.DEPTH: f"queue depth {self.value:.0f}",
+            ChangeKind.RATE: "a link twice as fast",
+            ChangeKind.DEVICE: "a device twice as fast",
+        }[self.kind]

@@ -16,7 +16,6 @@ import msgspec
 from harness.analysis.critical_path import critical_path
 from harness.analysis.limit import Limit
 from harness.analysis.path_demands import Demands
-from harness.analysis.queueing import mean_value_ns
 from harness.model import ENDS
 
 
@@ -170,3 +169,21 @@ def _work(cell: CellDemands, ns: Mapping[str, float]) -> dict[str, float]:
     if "core" in {*cell.work, *cell.whole} or cell.path is None:
         return {"cpu": ns.get("core", 0.0) if "core" in ns else sum(ns.values())}
     return {f"{end}_cpu": ns.get(end, 0.0) for end in ENDS}
+
+
+def mean_value_ns(alone_ns: float, servers: Sequence[float], depth: int) -> float:
+    """The time between two completions of ``depth`` requests, each of which takes ``alone_ns`` by itself.
+    ``servers`` are what it takes of each; what is not a server's delays all requests alike.
+
+    Exact mean value analysis of a closed network (Reiser and Lavenberg, Journal of the ACM 27(2), 1980;
+    Lazowska, chapter 6) is for services that vary as if by chance. The asymptotic bound is for those that
+    never do: what is measured lies between the two.
+    """
+    think_ns = max(0.0, alone_ns - sum(servers))
+    queues = [0.0] * len(servers)
+    each_ns = alone_ns
+    for requests in range(1, depth + 1):
+        times = [server * (1 + queue) for server, queue in zip(servers, queues, strict=True)]
+        each_ns = (think_ns + sum(times)) / requests
+        queues = [time_ns / each_ns for time_ns in times]
+    return each_ns

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from harness import explain, report
-from harness.explain import published, what_if
+from harness import report
+from harness.explain import published, text, what_if
 from harness.model import LINK_LOCAL
 from harness.model.choices import TextFormat
 from harness.model.errors import UsageError
@@ -93,7 +93,7 @@ def explain_command(
     results = report.load(files)
     if shape is TextFormat.JSON:
         tried = [each for outcome in results.outcomes for each in outcome.found]
-        found = explain.as_json(results.explained, results.corrections, tried, results.volumes)
+        found = text.as_json(results.explained, results.corrections, tried, results.volumes)
         sys.stdout.write(found + "\n")
         return
     print_curves(results, in_short=summary)
@@ -106,7 +106,7 @@ def explain_command(
         print_outcomes(results)
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        sys.stdout.write(explain.text(results.explained, width, results.corrections) + "\n")
+        sys.stdout.write(text.text(results.explained, width, results.corrections) + "\n")
         print_outcomes(results)
 
 

@@ -11,9 +11,8 @@ import math
 
 import msgspec
 
-from harness.analysis.change import ChangeKind
 from harness.analysis.interval import Interval
-from harness.analysis.limit import Limit
+from harness.analysis.limit import ChangeKind, Limit
 from harness.analysis.stats import MARGIN
 from harness.explain.evidence import Evidence
 from harness.explain.limits import RULES

@@ -12,9 +12,8 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from harness.analysis import wire
-from harness.analysis.change import ChangeKind
 from harness.analysis.interval import Interval
-from harness.analysis.limit import Limit
+from harness.analysis.limit import ChangeKind, Limit
 from harness.explain.evidence import Evidence
 from harness.model import DEFAULT_TRANSPORT, TRANSPORTS
 from harness.model.reread import Sign

@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from harness.analysis import stations
-from harness.analysis.change import ChangeKind, ChangeStep
 from harness.analysis.interval import Interval
-from harness.analysis.limit import Limit
+from harness.analysis.limit import ChangeKind, ChangeStep, Limit
 from harness.explain import limits
 from harness.explain.waterfall import OF_RULES, Sample, parts
 from harness.model import ENDS

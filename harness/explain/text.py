@@ -9,9 +9,8 @@ from typing import cast
 
 import msgspec
 
-from harness.analysis.change import ChangeKind
 from harness.analysis.interval import Interval
-from harness.analysis.limit import Limit
+from harness.analysis.limit import ChangeKind, Limit
 from harness.explain.evidence import Evidence
 from harness.explain.limits import RULES
 from harness.explain.printed import (

@@ -13,19 +13,21 @@ import enum
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from random import Random
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from harness.analysis import stations
-from harness.analysis.change import ChangeKind, ChangeStep
 from harness.analysis.interval import exact
-from harness.analysis.limit import Limit
-from harness.explain import headroom, limits, remedy, waterfall
+from harness.analysis.limit import ChangeKind, ChangeStep, Limit
+from harness.explain import limits, waterfall
 from harness.explain.evidence import Evidence
-from harness.explain.headroom import Headroom
 from harness.explain.limits import RULES
-from harness.explain.remedy import Chances, Change
 from harness.explain.waterfall import Sample
+
+if TYPE_CHECKING:
+    from harness.explain.headroom import Headroom
+    from harness.explain.remedy import Change
 
 NEAR = 0.7
 """The part of the measured time that a bound must reach to explain it. Even a short queue keeps its
@@ -124,6 +126,8 @@ def judge(evidence: Evidence) -> Verdict:
     else:
         reason = f"busy for {share:.0%} of the time"
     confidence, unsure = _confidence(evidence, named, share)
+    from harness.explain import headroom  # here and below, because tables have no verdicts
+
     return Verdict(
         limited_by=named,
         confidence=confidence,
@@ -398,6 +402,8 @@ def _change(evidence: Evidence, guess: Sample, draws: Sequence[Sample], limit: L
     kind = RULES[limit].change(evidence)
     if kind is None:
         return None
+    from harness.explain import remedy
+
     is_deeper = kind is ChangeKind.DEPTH
     step = remedy.deeper(guess) if is_deeper else ChangeStep(kind, 2 if kind is ChangeKind.RATE else 0.5)
     return None if step is None else _forecast(guess, draws, step)
@@ -410,6 +416,8 @@ def forecast(evidence: Evidence, step: ChangeStep) -> Change | None:
 
 
 def _forecast(guess: Sample, draws: Sequence[Sample], step: ChangeStep) -> Change | None:
+    from harness.explain import remedy
+
     random = Random(2)  # noqa: S311
-    chances = (Chances(random.random(), random.random(), random.random()) for _ in draws)
+    chances = (remedy.Chances(random.random(), random.random(), random.random()) for _ in draws)
     return remedy.forecast(guess, list(zip(draws, chances, strict=False))[::6], step)

@@ -12,8 +12,8 @@ import msgspec
 from harness.analysis import disturbance
 from harness.analysis.path_demands import Demands
 from harness.analysis.theory import Wire
-from harness.explain import Explained
 from harness.explain.evidence import Evidence
+from harness.explain.text import Explained
 from harness.model import LinkProfile
 from harness.model.choices import Choice
 from harness.model.lines import counted

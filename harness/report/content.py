@@ -11,17 +11,12 @@ from typing import Self
 
 import msgspec
 
+from harness.analysis.limit import Limit
 from harness.analysis.schedule import Place
-from harness.explain import (
-    Explained,
-    Limit,
-    corrections,
-    explain,
-    lab_limited,
-    likely_limits,
-    volumes,
-)
+from harness.explain import explain, lab_limited, likely_limits, volumes
+from harness.explain.corrections import corrections
 from harness.explain.evidence import Evidence, collect
+from harness.explain.text import Explained
 from harness.explain.volumes import VolumeOverPath
 from harness.model import Column, LinkProfile, Plan, Record, Setting
 from harness.model.choices import Choice

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.explain import Explained, sentence
-from harness.explain.text import short
+from harness.explain.text import Explained, sentence, short
 from harness.explain.waterfall import PARTS
 from harness.model.units import format_ns
 from harness.report import draw

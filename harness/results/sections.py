@@ -118,8 +118,8 @@ class Section(Generic[T]):
         return None
 
     def command(self, _results: Measured, _cells: Sequence[Any]) -> str:
-        """What to type to try what is forecast of some cells (``explain.Explained``) of one workload; empty
-        if it cannot be tried."""
+        """What to type to try what is forecast of some cells (``explain.text.Explained``) of one workload;
+        empty if it cannot be tried."""
         return ""
 
     def over(self, _axis: str, _first: str, _last: str) -> str:

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from harness import explain, report
+from harness import report
 from harness.explain import curves, volumes
+from harness.explain.text import outcome_lines
 from harness.model.escape import printable
 from harness.model.lines import wrapped
 from harness.report import summary
@@ -20,7 +21,7 @@ from harness.terminal.streams import NARROW, tell
 def print_outcomes(results: Measured) -> None:
     """What questions found of these cells in runs of their own; nothing of other runs."""
     for outcome in results.outcomes:
-        lines = explain.outcome_lines(outcome)
+        lines = outcome_lines(outcome)
         sys.stdout.write("\n".join(["", *map(printable, lines), ""]))
 
 

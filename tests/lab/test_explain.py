@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.whom_to_blame import EXPERIMENTS, judged, measure
-from harness.explain import Explained, sentence
+from harness.explain.text import Explained, sentence
 from tests.lab import cli
 from tests.lab.cli import well
 

@@ -17,7 +17,9 @@ import pytest
 
 from harness import report
 from harness.analysis import disturbance, ratios, sanity, stats
-from harness.explain import Explained, Limit, as_json, explain, text
+from harness.analysis.limit import Limit
+from harness.explain import explain
+from harness.explain.text import Explained, as_json, text
 from harness.hosts.journal import Journal
 from harness.model import Record, Status
 from harness.model.probing import Ping, Tcp

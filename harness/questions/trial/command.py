@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import report
-from harness.explain import Explained
+from harness.explain.text import Explained
 from harness.model import Plan
 from harness.model.errors import UsageError
 from harness.model.units import unknown_name

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from harness.analysis.change import ChangeKind, ChangeStep
-from harness.explain import Explained
+from harness.analysis.limit import ChangeKind, ChangeStep
+from harness.explain.text import Explained
 from harness.model import Column, DiskProfile, Job, LinkProfile, Plan
 from harness.model.errors import UsageError
 from harness.model.lines import counted

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harness.analysis.change import ChangeKind, ChangeStep
+from harness.analysis.limit import ChangeKind, ChangeStep
 from harness.model import Column, Plan
 from harness.model.errors import UsageError
 from harness.model.ranges import Figure

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from harness.analysis import path_demands, response
-from harness.analysis.queueing import mean_value_ns
 from harness.analysis.response import Point, Response
+from harness.analysis.stations import mean_value_ns
 from harness.model import ISCSI
 from tests.unit.explain.test_explain import SESSION, known
 from tests.unit.results_folder import WIRED

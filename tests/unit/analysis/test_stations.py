@@ -17,8 +17,7 @@ from harness.analysis import path_demands, stations
 from harness.analysis.critical_path import PIECE_BYTES, Crossing, critical_path
 from harness.analysis.limit import Limit
 from harness.analysis.path_demands import Demands
-from harness.analysis.queueing import mean_value_ns
-from harness.analysis.stations import CellDemands
+from harness.analysis.stations import CellDemands, mean_value_ns
 from harness.model import End
 from harness.parse.profiles import load_link
 

@@ -13,9 +13,11 @@ import pytest
 from msgspec.structs import replace
 
 from harness.analysis.interval import Interval, exact, within
+from harness.analysis.limit import Limit
 from harness.analysis.path_demands import Sealed
-from harness.explain import Explained, Limit, as_json, cipher, sentence, text, waterfall
+from harness.explain import cipher, waterfall
 from harness.explain.evidence import Evidence, collect
+from harness.explain.text import Explained, as_json, sentence, text
 from harness.explain.verdict import Confidence, judge
 from harness.hosts import programs
 from harness.model import Status

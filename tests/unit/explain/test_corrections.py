@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from harness.explain import corrections
+from harness.explain.corrections import corrections
 from harness.model import Backing, BackingKind, Column
 from harness.version import __version__
 from tests import flat

@@ -14,8 +14,10 @@ import pytest
 from msgspec.structs import replace
 
 from harness.analysis.interval import Interval, exact, within
-from harness.explain import Explained, Limit, explain, lab_limited, sentence, waterfall
+from harness.analysis.limit import Limit
+from harness.explain import explain, lab_limited, waterfall
 from harness.explain.evidence import collect
+from harness.explain.text import Explained, sentence
 from harness.explain.verdict import judge
 from harness.hosts import NamespaceHost
 from harness.model import Clock, Hops, Job, LinkProfile, Record

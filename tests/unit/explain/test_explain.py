@@ -14,9 +14,11 @@ from msgspec.structs import replace
 from harness import model
 from harness.analysis import interval, path_demands, theory
 from harness.analysis.interval import Interval, exact, within
-from harness.explain import Explained, Limit, as_json, explain, limits, sentence, text, waterfall
+from harness.analysis.limit import Limit
+from harness.explain import explain, limits, waterfall
 from harness.explain.evidence import Baselines, Evidence, busiest_of, busy_of, collect, measured_link
 from harness.explain.limits import RULES, Rule
+from harness.explain.text import Explained, as_json, sentence, text
 from harness.explain.verdict import Confidence, judge, likely
 from harness.model import FIO_SOURCE
 from harness.model.reread import Reread, Sign, Suspicion

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from harness.analysis.interval import exact, within
-from harness.explain import Explained, Limit, as_json, headroom
+from harness.analysis.limit import Limit
+from harness.explain import headroom
 from harness.explain.evidence import Baselines, Evidence
+from harness.explain.text import Explained, as_json
 from harness.explain.verdict import judge
 from harness.model import Clock
 from harness.results import sections

@@ -11,7 +11,9 @@ from msgspec.structs import replace
 
 from bench import whom_to_blame as bench
 from bench.whom_to_blame import Judged, Score
-from harness.explain import Explained, Limit, waterfall
+from harness.analysis.limit import Limit
+from harness.explain import waterfall
+from harness.explain.text import Explained
 from harness.explain.verdict import Confidence
 from tests.unit.explain.test_explain import known
 

@@ -9,9 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from harness.analysis.interval import exact, within
+from harness.analysis.limit import Limit
 from harness.analysis.path_demands import LEAST_TIMEOUT_NS
-from harness.explain import Explained, Limit, sentence
 from harness.explain.evidence import LostPackets, lost_packets_of
+from harness.explain.text import Explained, sentence
 from harness.explain.verdict import Confidence
 from harness.model import Latency, Record
 from harness.model.telemetry import TcpUse, Telemetry

@@ -7,7 +7,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from harness.analysis.interval import Interval
-from harness.explain import Explained, Limit, explain, one_end, sentence
+from harness.analysis.limit import Limit
+from harness.explain import explain, one_end
+from harness.explain.text import Explained, sentence
 from harness.explain.verdict import Confidence
 from harness.model import Io, Job, Latency, Record
 from harness.model.telemetry import ProcessorUse, RoundTrips, TcpUse, Telemetry

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.limit import Limit
-from harness.explain import Explained, demand, explain, what_if
+from harness.explain import demand, explain, what_if
 from harness.explain.predicted import Ends, NetworkPath, Predicted, predict
+from harness.explain.text import Explained
 from harness.results.measured import Measured
 
 FIGURES = Path(__file__).parents[3] / "docs" / "figures"

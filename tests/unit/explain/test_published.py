@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from harness.explain import Limit, published
+from harness.analysis.limit import Limit
+from harness.explain import published
 from harness.model.escape import as_json
 from harness.parse.profiles import load_link
 from harness.parse.references import load_reference

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness.explain import Explained, Limit, explain
+from harness.analysis.limit import Limit
+from harness.explain import explain
 from harness.explain.evidence import Evidence, streams_of
+from harness.explain.text import Explained
 from harness.explain.verdict import Confidence
 from harness.model import Column, Record, Status
 from harness.model.probing import Tcp, TcpFigures

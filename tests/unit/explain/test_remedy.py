@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from harness.analysis import queueing, stations
-from harness.analysis.change import ChangeKind, ChangeStep
+from harness.analysis import stations
 from harness.analysis.critical_path import Crossing
 from harness.analysis.interval import exact, within
-from harness.analysis.limit import Limit
+from harness.analysis.limit import ChangeKind, ChangeStep, Limit
 from harness.analysis.path_demands import Demands
 from harness.analysis.wire.iscsi import WINDOW_BYTES
-from harness.explain import Explained, remedy, sentence, waterfall
+from harness.explain import remedy, waterfall
 from harness.explain.evidence import Evidence
 from harness.explain.limits import RULES
 from harness.explain.remedy import LIKELY, Chances, Change, after
+from harness.explain.text import Explained, sentence
 from harness.explain.verdict import judge
 from harness.explain.waterfall import Sample
 from tests.unit.explain.test_explain import US, asked, cell, far, known
@@ -162,11 +162,11 @@ def test_mean_value_analysis_agrees_with_normalising_constants() -> None:
     for think, servers, requests in product(
         (0.0, 45.0), ([40.0], [40.0, 30.0], [7.0, 30.0, 55.0]), (1, 2, 7)
     ):
-        found = queueing.mean_value_ns(think + sum(servers), servers, requests)
+        found = stations.mean_value_ns(think + sum(servers), servers, requests)
         assert found == pytest.approx(each_us(think, servers, requests)), (think, servers, requests)
     # A core and a link that work side by side on one I/O may take longer in all than it does.
-    assert queueing.mean_value_ns(10.0, [30.0], 3) == pytest.approx(30.0)
-    assert queueing.mean_value_ns(10.5, [10.0], 2) == pytest.approx(each_us(0.5, [10.0], 2))
+    assert stations.mean_value_ns(10.0, [30.0], 3) == pytest.approx(30.0)
+    assert stations.mean_value_ns(10.5, [10.0], 2) == pytest.approx(each_us(0.5, [10.0], 2))
 
 
 Case = tuple[dict[str, Any], dict[str, float], float, str]

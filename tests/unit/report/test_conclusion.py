@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from harness.analysis.limit import Limit
 from harness.analysis.stats import Difference
-from harness.explain import Limit, explain
+from harness.explain import explain
 from harness.model import Backing, BackingKind, Job, Plan, Record, Status
 from harness.model.reread import Reread, Sign, Suspicion
 from harness.report import load

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.explain import Limit, explain
+from harness.analysis.limit import Limit
+from harness.explain import explain
 from harness.model import Plan, Record, Status, TestbedKind, renamed
 from harness.model.reread import Reread, Sign, Suspicion
 from harness.model.telemetry import ProcessorUse, Telemetry

@@ -8,7 +8,8 @@ import re
 import msgspec
 import pytest
 
-from harness.explain import Explained, explain
+from harness.explain import explain
+from harness.explain.text import Explained
 from harness.explain.waterfall import PARTS
 from harness.model.units import format_ns
 from harness.report import draw

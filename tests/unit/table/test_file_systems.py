@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.explain import Limit, explain
+from harness.analysis.limit import Limit
+from harness.explain import explain
 from harness.explain.evidence import MOUNTED
 from harness.model import AttachedVolume, Backing, BackingKind, Job, Machines, Plan, Record, TestbedKind
 from harness.model.telemetry import ProcessorUse, Telemetry

@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import explain
+from harness.explain import explain
+from harness.explain.text import as_json
+from harness.explain.text import text as in_words
 from harness.model import Column, Proposal, Record, Status
 from harness.model.probing import Tcp
 from harness.report import render as render_page
@@ -72,7 +74,7 @@ def test_other_programs_are_reported(declared: bool) -> None:
     for text in (
         render(build(found), TableFormat.JSON),
         comparison.render(compared(found), comparison.CompareFormat.JSON),
-        explain.as_json(explain.explain(found, {})),
+        as_json(explain(found, {})),
     ):
         cells = json.loads(text)["cells"]
         names = ("+".join(cell["column"]["protection"]) or "off" for cell in cells)
@@ -90,7 +92,7 @@ def test_comparisons_explanations_tables_of_probes_and_the_page_say_so() -> None
     found = samples(declared=True)
     both, formats = compared(found), (comparison.CompareFormat.TEXT, comparison.CompareFormat.MARKDOWN)
     texts = [comparison.render(both, format) for format in formats]
-    for said in (*texts, explain.text(explain.explain(found, {}))):
+    for said in (*texts, in_words(explain(found, {}))):
         assert "wired+null-sha256 (not encrypted)" in said.replace("\\", "")
         assert "wired+aes128gcm16 (not" not in said.replace("\\", "")
     made = [(blank(Tcp(), column.ipsec), column == GCM) for column in (GCM, NULL)]

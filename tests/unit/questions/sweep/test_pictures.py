@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.explain import Limit
+from harness.analysis.limit import Limit
 from harness.explain.curves import sentences
 from harness.explain.limits import RULES
 from harness.model import Latency, Plan, Record

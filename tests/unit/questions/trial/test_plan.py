@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from harness import model
-from harness.analysis.change import ChangeKind, ChangeStep
 from harness.analysis.interval import Interval, exact
+from harness.analysis.limit import ChangeKind, ChangeStep, Limit
 from harness.analysis.schedule import Schedule, order_of_cells
-from harness.explain import Explained, Limit
 from harness.explain.remedy import Change
+from harness.explain.text import Explained
 from harness.explain.verdict import Confidence, Verdict
 from harness.model import Column, DiskProfile, Flash, LabKernel, Plan
 from harness.model.errors import UsageError

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness.analysis.change import ChangeKind, ChangeStep
-from harness.explain import outcome_lines
+from harness.analysis.limit import ChangeKind, ChangeStep
+from harness.explain.text import outcome_lines
 from harness.model import Column, Job, Plan, Record, Status
 from harness.questions.trial import tried as forecasts
 from harness.questions.trial.section import SECTION, Forecast, Forecasts

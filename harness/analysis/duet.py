@@ -24,7 +24,7 @@ from operator import mul
 
 import msgspec
 
-from harness.analysis import cholesky, stats
+from harness.analysis import stats
 from harness.model import Record
 
 FEWEST = 8
@@ -105,6 +105,8 @@ def compare(pairs: Sequence[Pair]) -> Duet | None:
     """None of too few pairs."""
     if len(pairs) < FEWEST:
         return None
+    from harness.analysis import cholesky  # here, because tables only collect the pairs
+
     rows = [(1.0, a.wait - b.wait, a.slowness, -b.slowness) for a, b in pairs]
     logs = [math.log(a.rate / b.rate) for a, b in pairs]
     columns = [*zip(*rows, strict=True)]

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from harness.analysis import stats, steady_state
+from harness.analysis import stats
 
 BIMODAL = "bimodal: the repeats fall into two groups, and the median may be far from both"
 DRIFTING = "drifting: the repeats rise or fall from the first to the last, and the median with them"
@@ -52,6 +52,8 @@ def drifting(values: Sequence[float]) -> bool:
     if n < _FEWEST:
         return False
     if n > _MOST_ROUNDS:
+        from harness.analysis import steady_state  # here, because few cells have so many repeats
+
         # The work is proportional to the square of n, and means of consecutive repeats show a drift as well.
         return drifting(steady_state.in_rounds(values, _MOST_ROUNDS))
     pairs = list(itertools.combinations(range(n), 2))

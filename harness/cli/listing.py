@@ -12,7 +12,7 @@ from harness.model import PRE_EXISTING, SWANCTL, block_word
 from harness.model.choices import TextFormat
 from harness.model.escape import as_json, printable
 from harness.model.lines import wrapped
-from harness.model.stack import EXAMPLE
+from harness.model.protections import STACK_EXAMPLE
 from harness.model.units import format_percent, format_rate, unknown_name
 from harness.parse import listed
 from harness.parse.profiles import DEFAULT_PROPOSAL
@@ -32,7 +32,7 @@ NOTES = {
     "every frame again comes on top. Changes follow the name: wired:jumbo (MTU 9000), "
     "wired:rate=2.5G,rtt=5ms; also jitter=, loss=, mtu=, queue=, "
     "window= and unshaped. A real link (wired=eth0) takes none: it is used as it is.",
-    "protections": f"on is {DEFAULT_PROPOSAL}; both is off and on; {EXAMPLE} is one "
+    "protections": f"on is {DEFAULT_PROPOSAL}; both is off and on; {STACK_EXAMPLE} is one "
     f"within the other. Only with --portal: {PRE_EXISTING}, what already protects the path (the default), "
     f"and {SWANCTL}FILE#CHILD, a connection of strongSwan's.",
 }

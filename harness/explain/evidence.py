@@ -17,7 +17,7 @@ from harness.analysis import disturbance, interval, path_demands, stats, wire
 from harness.analysis.interval import Interval, exact
 from harness.analysis.path_demands import LEAST_TIMEOUT_NS, Demands
 from harness.analysis.theory import IoDirection, Wire
-from harness.analysis.wire import framings
+from harness.analysis.wire import framing_of_column
 from harness.explain import cipher
 from harness.model import (
     DEFAULT_TRANSPORT,
@@ -431,7 +431,7 @@ class _CellOf:
         self.rtt_ns = self._round_trip()
         self.link, self.framing = of.link, None
         if self.link is not None:
-            self.framing = framings.of_column(self.column, of.proposals, self.link)
+            self.framing = framing_of_column(self.column, of.proposals, self.link)
             self.link = measured_link(self.link, self.rtt_ns, rate_bit_s(self.good, of.plans))
 
     def planned(self, bare: Evidence) -> Evidence:

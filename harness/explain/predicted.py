@@ -17,7 +17,7 @@ from harness.analysis.cpu_costs import CpuCost, CpuCosts, Operation, WhichEnd
 from harness.analysis.interval import COVERED, Interval
 from harness.analysis.limit import Limit
 from harness.analysis.theory import IoDirection
-from harness.analysis.wire import framings
+from harness.analysis.wire import framing_of_column
 from harness.explain import demand
 from harness.model import Column, Job, LinkProfile, Proposal, protections
 from harness.model.errors import UsageError
@@ -246,7 +246,7 @@ def _direction(
             raise _NoCost(f"{transport} has no CPU costs here")
         session = {name: str(value) for name, value in agreed.items()}
         depth = min(depth, wire.transport(transport).most_commands(session) or depth)
-        framing = framings.of_column(network_path.column, network_path.proposals, link)
+        framing = framing_of_column(network_path.column, network_path.proposals, link)
         demands = path_demands.of_session(link, framing, transport, session, direction, block_bytes)
         if demands is None or (network_path.column.protection and framing is None):
             raise _NoCost("what goes over the wire is unknown")

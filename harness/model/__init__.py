@@ -15,7 +15,7 @@ import msgspec
 
 from harness.model import kinds
 from harness.model.probing import Probe
-from harness.model.protections import PROTECTIONS, protocol
+from harness.model.protections import OFF, PROTECTIONS, protocol
 from harness.model.ranges import Amount, Count, Figure, Size
 from harness.model.reread import Reread
 from harness.model.stalls import Stall
@@ -318,8 +318,7 @@ class Security(enum.StrEnum):
     OPEN = "open"
 
 
-PROTECTION_OFF = "off"
-"""The word for no protection, as typed and as shown."""
+PROTECTION_OFF = OFF
 
 PRE_EXISTING: Final = "pre-existing"
 """The word for pre-existing protection of the path to a portal, as typed."""

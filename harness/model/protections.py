@@ -1,5 +1,5 @@
-"""Protections other than the ESP proposals of ``ipsec/``: names, places in a stack, bytes they add to
-packets.
+"""Protections other than the ESP proposals of ``ipsec/``: names, bytes they add to packets, and in
+which orders they can be nested.
 
 Readers of results need only this; the code that sets one up is in ``protection/``.
 """
@@ -7,10 +7,14 @@ Readers of results need only this; the code that sets one up is in ``protection/
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Final
 
 from harness.model import kinds
 from harness.model.errors import UsageError
+
+OFF: Final = "off"
+"""The word for no protection, as typed and as shown."""
 
 UDP_HEADER_BYTES = 8
 """RFC 768."""
@@ -108,3 +112,35 @@ def require(name: str) -> None:
 def protocol(protection: str) -> str:
     """The protocol of a protection's packets on the wire."""
     return PROTECTIONS[protection].title if protection in PROTECTIONS else "ESP"
+
+
+SEPARATOR = "+"
+"""Between the protections of a stack, as typed."""
+
+_OUTER = [name for names in NESTING[:-1] for name in names if name in MADE]
+
+STACK_EXAMPLE = SEPARATOR.join((*_OUTER[:1], "aes128gcm16"))
+
+
+def place_of(name: str) -> int:
+    """A protection's place in a stack, from the outside. What is none of the others is an ESP proposal."""
+    return next((place for place, names in enumerate(NESTING) if name in names), len(NESTING) - 1)
+
+
+def check_stack(protection: Sequence[str]) -> None:
+    """UsageError for an impossible order: the link's comes first, IPsec or TLS last, each once at most."""
+    places = [place_of(name) for name in protection]
+    if places != sorted(set(places)):
+        order = " before ".join(" or ".join(names) for names in NESTING)
+        raise UsageError(
+            f"{SEPARATOR.join(protection)}: expected {order} or an ESP proposal, one of each at most: the "
+            "outermost on the wire comes first",
+            hint=f"try {STACK_EXAMPLE}",
+        )
+
+
+def split_stack(text: str) -> tuple[str, ...]:
+    """A stack as typed, ``macsec+aes128gcm16``; empty for ``off``. UsageError for an impossible order."""
+    names = () if text == OFF else tuple(text.split(SEPARATOR))
+    check_stack(names)
+    return names

@@ -18,6 +18,18 @@ from harness.model.ranges import Amount, Count
 from harness.model.texts import HostName, InterfaceLabel, Prose
 from harness.model.units import format_ns
 
+NOT_STEADY = (
+    "not steady: in five parts of the measurement, bandwidth differs by more than 20 % of its mean or "
+    "rises or falls by more than 10 % (SNIA PTS)"
+)
+WARMING_UP = (
+    "warming up: bandwidth was steady (SNIA PTS) in the last five seconds, but not over the whole "
+    "measurement; give the workload a ramp_time"
+)
+
+UNSTEADY = frozenset({NOT_STEADY, WARMING_UP})
+"""Doubts that a record has whose bandwidth changed while it was measured."""
+
 CPU_SATURATED = "CPU saturated"
 """What a warning begins with that a core was almost never idle."""
 

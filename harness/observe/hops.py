@@ -26,7 +26,7 @@ from harness.hosts.remote import HELLO_DEADLINE_S, SSH_FAILURES, explain, reachi
 from harness.hosts.runner import Completed
 from harness.model.errors import HopLost, RequirementError
 from harness.model.escape import printable
-from harness.model.offered import offered
+from harness.model.kinds import offered
 from harness.observe.counters import NET_DEV, STAT, InterfaceReader
 from harness.parse.hosts import HostAddress, parse_address
 

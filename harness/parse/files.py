@@ -154,6 +154,13 @@ def shown_path(path: Path | str) -> str:
     return printable(str(path))
 
 
+def unreadable(path: Path | str, error: OSError) -> Unreadable:
+    """The error for what may not be looked at."""
+    return Unreadable(
+        f"{shown_path(path)} cannot be read: {error.strerror}", hint="check who owns it and its mode"
+    )
+
+
 def _line_at(data: bytes, offset: int) -> int:
     return data[:offset].count(b"\n") + 1
 

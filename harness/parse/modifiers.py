@@ -25,7 +25,7 @@ from harness.model.units import (
     shown,
 )
 from harness.parse import of_hops
-from harness.parse.of_hops.words import HopWords, Load
+from harness.parse.of_hops import HopWords, Load
 
 MTU_JUMBO = 9000
 

@@ -32,7 +32,6 @@ from harness.model.protections import IKE_SETTINGS
 from harness.model.units import check_name, shown, unknown_name
 from harness.parse import of_hops
 from harness.parse.files import TomlFile, read_bytes, read_text, shown_path
-from harness.parse.modifiers import modify
 from harness.parse.ranges import Refuse, check_ranges
 
 DEFAULT_PROPOSAL = "aes128gcm16"
@@ -190,7 +189,10 @@ def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
     check_link(profile, file.refuse)
     if (unknown := unknown_hops(profile)) is not None:
         raise file.refuse("hops", unknown.message, unknown.hint or "")
-    profile = modify(profile, spec, modifiers, lambda name: load_link(name, folders))
+    if modifiers or profile.hops is not None:
+        from harness.parse.modifiers import modify  # here, because most links are as their file says
+
+        profile = modify(profile, spec, modifiers, lambda name: load_link(name, folders))
 
     def refuse(key: str, message: str, hint: str) -> UsageError:
         return UsageError(f"link {shown(spec)}: {key}: {message}", hint=hint)

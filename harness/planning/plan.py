@@ -46,11 +46,10 @@ from harness.model import (
     Storage,
     TestbedKind,
     addresses,
-    stack,
 )
 from harness.model.errors import RequirementError, UsageError
 from harness.model.kinds import TRANSPORTS as TRANSPORT_KINDS
-from harness.model.protections import MADE
+from harness.model.protections import MADE, split_stack
 from harness.model.units import (
     check_name,
     format_size,
@@ -518,7 +517,7 @@ def _protections(request: RunRequest) -> tuple[tuple[str, ...], ...]:
             f"--protect {PRE_EXISTING} needs --portal, but none was named",
             hint="name a black-box target, or a protection that the run brings up",
         )
-    return tuple(dict.fromkeys(stack.split(word) for word in words))
+    return tuple(dict.fromkeys(split_stack(word) for word in words))
 
 
 def parse_backing(text: str, size: str, destroy: Sequence[str] = ()) -> Backing:

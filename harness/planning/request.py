@@ -28,8 +28,7 @@ from harness.model import (
 )
 from harness.model.choices import Known
 from harness.model.errors import UsageError
-from harness.model.protections import MADE
-from harness.model.stack import EXAMPLE
+from harness.model.protections import MADE, STACK_EXAMPLE
 from harness.model.texts import FilePath, TargetName, Typed, UserName
 from harness.parse import listed
 from harness.parse.files import TomlFile, read_text
@@ -207,7 +206,7 @@ class RunRequest(PathRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
     protect: Annotated[
         tuple[Typed, ...],
         what(
-            help=f"harness list protections, or {EXAMPLE}. "
+            help=f"harness list protections, or {STACK_EXAMPLE}. "
             f"--portal: {PRE_EXISTING} (default), off, {SWANCTL}FILE.",
             known=_protections,
             touches_real_hardware=True,

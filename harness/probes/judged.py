@@ -11,7 +11,7 @@ import msgspec
 from harness import probes
 from harness.model import Column, Plan, Status
 from harness.model.errors import CommandFailed, HarnessError, HostLost, RequirementError
-from harness.model.offered import offered
+from harness.model.kinds import offered
 from harness.model.probing import Probe
 from harness.model.ranges import out_of_range
 from harness.observe import counters

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from harness import protection
 from harness.hosts import Host
 from harness.model import Plan
-from harness.model.kinds import folders
-from harness.model.offered import OfKinds
+from harness.model.kinds import OfKinds, folders
 from harness.model.protections import NESTING, PROTECTIONS, require
 from harness.network.links import LinkPath
 from harness.protection import fail_closed, ipsec, xfrm

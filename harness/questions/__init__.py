@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from harness.model.offered import offered
+from harness.model.kinds import offered
 
 Ask = Callable[[str, str], str] | None
 """Asks a question at the terminal, after another word if that is not empty. None without a terminal."""

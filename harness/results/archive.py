@@ -19,8 +19,6 @@ from harness.model.errors import Unreadable, UsageError
 from harness.model.escape import printable
 from harness.parse.files import LARGEST_DATA_BYTES, read_bytes, shown_path
 
-SUFFIX = ".zip"
-
 _BEGINS, _MEMBER_BEGINS = b"PK\x03\x04", b"PK\x01\x02"
 _MEMBER = re.compile(r"(?:plan|environment)\.json|(?:cells|probes)/[^./\\\0][^/\\\0]*\.json")
 UNTIL_THE_END = contextlib.ExitStack()

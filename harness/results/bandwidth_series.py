@@ -17,6 +17,7 @@ from harness.analysis import disturbance, stats, steady_state
 from harness.analysis.steady_state import SteadyState
 from harness.model import Record
 from harness.model.errors import HarnessError
+from harness.model.telemetry import NOT_STEADY, UNSTEADY, WARMING_UP
 from harness.parse import fiolog
 from harness.parse.files import read_bytes
 from harness.parse.fiolog import LogSample
@@ -24,15 +25,6 @@ from harness.results.raw_files import raw_file
 
 LOG = "bw.log"
 """Its name in the folder of a cell's raw outputs."""
-
-NOT_STEADY = (
-    "not steady: in five parts of the measurement, bandwidth differs by more than 20 % of its mean or "
-    "rises or falls by more than 10 % (SNIA PTS)"
-)
-WARMING_UP = (
-    "warming up: bandwidth was steady (SNIA PTS) in the last five seconds, but not over the whole "
-    "measurement; give the workload a ramp_time"
-)
 
 ROUND_S = 1.0
 """The least time of one of the five rounds: in a shorter one, a few slow I/Os count too much."""
@@ -180,10 +172,8 @@ def judged_anew(record: Record, folder: Path) -> Record:
 
     Runs of before added up all attempts of a disturbed cell, whose logs were one file.
     """
-    if not {NOT_STEADY, WARMING_UP} & {*record.warnings}:
-        return record
     found = _of(record, {record.run_id: folder})
     if found is None:
         return record
-    others = tuple(warning for warning in record.warnings if warning not in (NOT_STEADY, WARMING_UP))
+    others = tuple(warning for warning in record.warnings if warning not in UNSTEADY)
     return msgspec.structs.replace(record, warnings=(*others, *doubts(found[1])))

@@ -14,7 +14,7 @@ from harness.analysis import disturbance, path_demands, response
 from harness.analysis.response import Estimate, Point, Response
 from harness.analysis.schedule import Place, Schedule, throughput_bytes_s
 from harness.analysis.theory import IoDirection
-from harness.analysis.wire import framings
+from harness.analysis.wire import framing_of_column
 from harness.model import LinkProfile, Plan, Record
 from harness.parse.fio import ADDED_UP
 from harness.results.axes import AXES, Curve, curve_of, workloads
@@ -50,7 +50,7 @@ class Surface:
         found = {}
         for place in self.grid:
             column, link = place[0], plan.links[place[0].link]
-            framing = framings.of_column(column, plan.proposals, link)
+            framing = framing_of_column(column, plan.proposals, link)
             block_bytes = round(self.point(place).block_bytes)
             found[place] = path_demands.of_session(
                 link, framing, record.column.transport, record.session, direction, block_bytes

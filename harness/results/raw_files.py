@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.model import FIO_SOURCE, Record
-from harness.model.errors import Unreadable
-from harness.parse.files import shown_path
+from harness.parse.files import unreadable
 
 
 def raw_file(record: Record, folders: Mapping[str, Path], name: str) -> Path | None:
@@ -33,10 +32,3 @@ def raw_file(record: Record, folders: Mapping[str, Path], name: str) -> Path | N
             return None
         raise unreadable(file, error) from error
     return file if is_there else None
-
-
-def unreadable(path: Path | str, error: OSError) -> Unreadable:
-    """The error for what may not be looked at."""
-    return Unreadable(
-        f"{shown_path(path)} cannot be read: {error.strerror}", hint="check who owns it and its mode"
-    )

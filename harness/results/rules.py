@@ -25,15 +25,12 @@ from harness.model import (
     Plan,
     kinds,
     probing,
-    stack,
 )
 from harness.model.errors import UsageError
 from harness.model.escape import printable
-from harness.model.protections import PROTECTIONS
+from harness.model.protections import PROTECTIONS, check_stack
 from harness.model.units import LARGEST, check_name, format_size, shown, unknown_name
-from harness.parse import disks, jobfile, parameters, profiles
-from harness.parse.hosts import LOCAL, parse_address, parse_portal
-from harness.results import sections
+from harness.parse import jobfile, profiles
 
 MIB = 1 << 20
 SMALLEST_BACKING_BYTES = 16 * MIB
@@ -101,7 +98,11 @@ def _sections(plan: Plan) -> None:
     """What this harness does not know of it does not measure either (``sections.require``)."""
     if len(plan.sections) > 1:
         raise UsageError(f"expected one section, found {shown(', '.join(plan.sections))}")
-    section = sections.of_plan(plan)
+    section = None
+    if plan.sections:
+        from harness.results import sections  # here and below, because most plans have none
+
+        section = sections.of_plan(plan)
     if not plan.probing and bool(plan.sections) is (section is not None):
         has_open_loop = section is not None and section.has_open_loop
         _same({jobfile.is_open_loop(job) for job in plan.jobs}, {has_open_loop})
@@ -114,6 +115,10 @@ def _cells(plan: Plan) -> None:
 
 
 def _parameters(plan: Plan) -> None:
+    if not plan.parameters:
+        return
+    from harness.parse import parameters
+
     for transport, asked in plan.parameters.items():
         if transport not in TRANSPORTS:
             raise unknown_name("transport", transport, TRANSPORTS)
@@ -133,7 +138,7 @@ def _column_names(plan: Plan) -> None:
             raise UsageError(f"expected a transport over each link and none without, found {column.label}")
         # What is found on the way to a portal is as it is.
         if plan.sees_target:
-            stack.check(column.protection)
+            check_stack(column.protection)
             _same(
                 any(PROTECTIONS[name].pre_existing for name in column.protection if name in PROTECTIONS),
                 False,
@@ -152,6 +157,8 @@ def _initiators(plan: Plan) -> None:
             raise UsageError(f"expected 1 to {most} initiators, found {shown(str(column.initiators))}")
     if machines is None:
         return
+    from harness.parse.hosts import LOCAL, parse_address
+
     if len(set(machines.initiators)) != most or not 1 <= most <= MOST_INITIATORS:
         raise UsageError(
             f"expected up to {MOST_INITIATORS} different initiators, found {', '.join(machines.initiators)}",
@@ -299,6 +306,8 @@ def _portal(plan: Plan) -> None:
     portal = plan.storage.black_box
     if portal is None:
         return
+    from harness.parse.hosts import parse_portal
+
     asked = parse_portal(portal.typed)
     if portal.login:
         _same(parse_portal(portal.login).name, "")
@@ -385,6 +394,8 @@ def _setting(plan: Plan) -> None:
     _same(setting.source, HARNESS_SOURCE)
     _same(setting.disk, disk.name if disk is not None else "")
     if disk is not None:
+        from harness.parse import disks
+
         check_name("disk", disk.name)
         disks.check(disk, functools.partial(_refuse, "disk, "))
     if setting.predicted_from and not setting.is_virtual:

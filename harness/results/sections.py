@@ -18,7 +18,7 @@ import msgspec
 from harness.analysis.schedule import Schedule
 from harness.model import Plan, Record
 from harness.model.errors import UsageError
-from harness.model.offered import offered
+from harness.model.kinds import offered
 from harness.model.units import shown
 
 if TYPE_CHECKING:

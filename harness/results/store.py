@@ -18,7 +18,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -31,21 +31,24 @@ from harness.model import (
     Record,
     Status,
     probing,
-    temporary,
     texts,
     unread,
 )
 from harness.model.errors import Unreadable, UsageError
 from harness.model.escape import printable
-from harness.parse.embedded import quote
-from harness.parse.files import kind_of, read_bytes, shown_path
-from harness.results import archive, upgrade
+from harness.model.telemetry import UNSTEADY
+from harness.parse.files import kind_of, read_bytes, shown_path, unreadable
 from harness.results.machine import MACHINE
 from harness.results.probe_records import ProbeRecord
-from harness.results.raw_files import unreadable
+
+if TYPE_CHECKING:
+    from harness.results import upgrade
 
 RESULTS = "results"
 """The folder of runs, unless another is named."""
+
+SHARED = ".zip"
+"""The suffix of a shared run."""
 
 _RUNS_FILES = ("plan.json", "environment.json", "reread.json", "events.jsonl", "console.log", "disk.log")
 _RUNS_FOLDERS = ("cells", "probes", "raw", "columns")
@@ -311,7 +314,7 @@ def set_aside(folder: Path) -> None:
 def _of_run(file: Path) -> Record:
     """A record in a run's folder."""
     record = load_record(file, follow=False)
-    if not record.warnings:  # so have almost all
+    if UNSTEADY.isdisjoint(record.warnings):
         return record
     from harness.results import bandwidth_series  # here, because most records need none
 
@@ -335,6 +338,8 @@ def load_record(file: Path, *, follow: bool = True) -> Record:
     """
     data = read_bytes(file, follow=follow)
     if _PROSE.match(data, 0, _LOOKED_AT) and _remedy(file) is _RESTORE:
+        from harness.parse.embedded import quote
+
         begins = quote(data[:1000].decode(errors="replace"))
         raise Unreadable(
             f"{shown_path(file)}: expected a record of the harness or an output of fio, found a text that "
@@ -500,7 +505,13 @@ def _is_fio_output(file: Path) -> bool:
 def _opened(path: Path | str) -> Path:
     """What is named, or the folder with what a shared run has."""
     _require(Path(path))
-    return archive.unpacked(Path(path))
+    return Path(path) if Path(path).is_dir() else _unpacked(Path(path))
+
+
+def _unpacked(file: Path) -> Path:
+    from harness.results import archive  # here, because most results are folders
+
+    return archive.unpacked(file)
 
 
 def _runs_in(path: Path) -> list[RunFolder]:
@@ -517,9 +528,9 @@ def _runs_in(path: Path) -> list[RunFolder]:
 def _shared_in(entries: Iterable[Path]) -> Iterator[RunFolder]:
     """The shared runs among the entries of a folder; other archives are none of ours."""
     for entry in entries:
-        if entry.suffix == archive.SUFFIX:
+        if entry.suffix == SHARED:
             try:
-                folder = archive.unpacked(entry)
+                folder = _unpacked(entry)
             except Unreadable as error:
                 unread.note(error)
             except UsageError:
@@ -571,6 +582,8 @@ def decode(decoder: msgspec.json.Decoder[T], kind: upgrade.FileKind, file: Path,
 
 def _upgraded(kind: upgrade.FileKind, data: bytes, version: int) -> upgrade.Json:
     """A file of an earlier version as one of this. DecodeError if it has not the shape of its version."""
+    from harness.results import upgrade  # here, because most files are of this version
+
     try:
         return upgrade.upgraded(kind, msgspec.json.decode(data), version, SCHEMA_VERSION)
     except upgrade.MISSHAPEN as error:
@@ -594,6 +607,8 @@ def _remedy(file: Path) -> str:
     """What to try with a damaged file: a record in a run's folder can be measured again."""
     run = file.parent.parent
     resumes = {"cells": "run", "probes": "probe"}.get(file.parent.name)
+    from harness.model import temporary  # here, because most files can be read
+
     for shared in (file.parent, run):
         if shared.parent.name.startswith(temporary.PREFIX):
             return f"ask for {printable(shared.name)} again: it is damaged"

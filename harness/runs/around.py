@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.hosts.journal import Journal
 from harness.model import Cell, Plan, Record
-from harness.model.offered import offered
+from harness.model.kinds import offered
 from harness.runs.fio_startup import Fio
 from harness.runs.measure import ConnectedLun, Meanwhile
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.analysis.wire import framings
+from harness.analysis.wire import framing_of
 from harness.hosts import Host
 from harness.hosts.black_box import BlackBoxHost
 from harness.hosts.journal import Journal
@@ -240,7 +240,7 @@ class Columns:
             up.append((layer, watching))
             if layer.within is not path:
                 self.made.append(layer.within)
-            framing = framings.of([name], self.plan.proposals, self.plan.ipsec_mode, mtu_bytes, path.ip)
+            framing = framing_of([name], self.plan.proposals, self.plan.ipsec_mode, mtu_bytes, path.ip)
             path, mtu_bytes = layer.within, framing.inner_mtu_bytes(mtu_bytes) if framing else mtu_bytes
         if path is not up[-1][0].below:
             stack.enter_context(overlay.passing(self.journal, path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness import storage
 from harness.model import kinds
-from harness.model.offered import OfKinds
+from harness.model.kinds import OfKinds
 from harness.storage.transport import Transport
 
 _BY_NAME: OfKinds[Transport] = OfKinds(storage.__name__, kinds.folders(kinds.TRANSPORTS), within="transport")

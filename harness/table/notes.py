@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from harness.analysis import disturbance, schedule
+from harness.analysis import disturbance
 from harness.analysis.stats import FEWEST, MARGIN, Decision, Difference
 from harness.analysis.theory import Wire
 from harness.model import (
@@ -468,6 +468,8 @@ def _gaps(context: Context) -> Iterable[str]:
 
 def _undecided(plan: Plan, rule: StoppingRule, records: Sequence[Record]) -> Iterable[str]:
     """The cells of a run with a stopping rule whose interval is still wide: that is a result as well."""
+    from harness.analysis import schedule  # here, because most runs have no such rule
+
     wide: dict[Decision, list[str]] = {}
     for (column, workload), decision in schedule.decisions(plan, records).items():
         wide.setdefault(decision, []).append(f"{column.label} {workload}")

@@ -20,7 +20,6 @@ from harness.model.lines import wrapped
 from harness.results.metrics import Metric
 from harness.table.notes import caution, sign_of
 from harness.table.options import RatioTo, Table, TableCell, TableColumn, TableFormat
-from harness.table.printed import PrintedCell, PrintedTable, PublishedFigure
 
 _HEADING_WIDTH = 12
 _TIMES = "\N{MULTIPLICATION SIGN}"
@@ -321,6 +320,8 @@ def _figure(value: float | None) -> str:
 
 def _json(table: Table) -> str:
     """Every cell with all that is known of it; docs/results.md describes the fields."""
+    from harness.table.printed import PrintedCell, PrintedTable, PublishedFigure
+
     unit = table.options.metric.figure.unit
     cells: list[PrintedCell] = []
     published: list[PublishedFigure] = []

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from harness.hosts import Host, programs, releases, remote
 from harness.hosts.footprint import module_name
 from harness.hosts.packages import ALL, Package, command, listed
-from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, BackingKind, stack
+from harness.model import DEFAULT_TRANSPORT, TRANSPORTS, BackingKind
 from harness.model.errors import CommandFailed, RequirementError
 from harness.model.escape import printable
-from harness.model.protections import PROTECTIONS
+from harness.model.protections import PROTECTIONS, split_stack
 from harness.model.units import unknown_name
 from harness.parse.hosts import HostAddress
 from harness.parse.profiles import DEFAULT_PROPOSAL, expand_ipsec, load_proposal
@@ -66,7 +66,7 @@ def asked_for(carried_by: Sequence[str], protected_by: Sequence[str]) -> Asked:
         if name not in TRANSPORTS:
             raise unknown_name("transport", name, TRANSPORTS)
     words = expand_ipsec(protected_by or ["on"])
-    names = tuple(dict.fromkeys(name for word in words for name in stack.split(word)))
+    names = tuple(dict.fromkeys(name for word in words for name in split_stack(word)))
     for name in names:
         if name not in PROTECTIONS:
             load_proposal(name)

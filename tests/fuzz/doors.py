@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.model.offered import offered
+from harness.model.kinds import offered
 from tests.fuzz.driver import Door
 from tests.fuzz.folders import Folders
 from tests.fuzz.jobs import Jobs

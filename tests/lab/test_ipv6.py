@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis import path_demands, theory
-from harness.analysis.wire import framings
+from harness.analysis.wire import framing_of
 from harness.model import IPV4, IPV6, KERNEL_TARGETS, LINK_LOCAL, Status
 from harness.results.store import RunFolder
 from tests.lab.cli import Measured, harness, is_sampled, measure, only_run, run_inside, well
@@ -108,7 +108,7 @@ def test_virtual_time_agrees_with_theory_on_both_families(tmp_path: Path) -> Non
         assert record.status is Status.OK and record.read is not None, (key, record.reason)
         link = plan.links[record.column.link]
         protection = record.column.protection
-        framing = framings.of(protection, plan.proposals, plan.ipsec_mode, link.mtu_bytes, link.ip)
+        framing = framing_of(protection, plan.proposals, plan.ipsec_mode, link.mtu_bytes, link.ip)
         dialogue = path_demands.dialogue_of(record.column.transport or "", record.session, "read")
         assert dialogue is not None
         path_there = theory.Wire(link=link, framing=framing)

@@ -12,7 +12,7 @@ import pytest
 
 from harness.analysis import sanity
 from harness.analysis.theory import Wire
-from harness.analysis.wire import framings
+from harness.analysis.wire import framing_of
 from harness.model import Status
 from harness.model.probing import (
     CipherFigures,
@@ -86,7 +86,7 @@ def test_tcp_is_no_faster_than_its_frames(
     """Of a gigabit, full frames leave it so much; how much less it is, is as busy as the machine is."""
     plan, record = RunFolder(probed.folder).load_plan(), records[key]
     link = plan.links[record.column.link]
-    framing = framings.of(record.column.protection, plan.proposals, plan.ipsec_mode, link.mtu_bytes)
+    framing = framing_of(record.column.protection, plan.proposals, plan.ipsec_mode, link.mtu_bytes)
     ceiling = Wire(link=link, framing=framing).goodput_bytes_s
     assert ceiling is not None and 8 * ceiling == pytest.approx(most_bit_s, rel=0.005)
     assert isinstance(record.figures, TcpFigures) and record.figures.received_bit_s is not None

@@ -12,7 +12,7 @@ import pytest
 
 from harness.analysis import theory, wire
 from harness.analysis.theory import Prediction
-from harness.analysis.wire import framings
+from harness.analysis.wire import framing_of
 from harness.model import IpsecMode
 from harness.model.protections import PROTECTIONS
 from harness.parse.profiles import load_proposal
@@ -41,7 +41,7 @@ def measured() -> Measured:
 def wire_of(framing: Framing) -> theory.Wire:
     protection, _ = split(framing)
     proposals = {name: load_proposal(name) for name in protection if name not in PROTECTIONS}
-    found = framings.of(protection, proposals, IpsecMode.TRANSPORT, framing.mtu_bytes)
+    found = framing_of(protection, proposals, IpsecMode.TRANSPORT, framing.mtu_bytes)
     assert found is not None
     return theory.Wire(link=framing.link, framing=found)
 

@@ -180,7 +180,7 @@ def test_a_module_is_imported_where_it_is_used(tmp_path: Path) -> None:
     results = Path(__file__).parents[2] / "docs" / "figures" / "make-run"
     command = "from harness.__main__ import main; main()"
     for most, program, *words in (
-        (102, command, "table", str(results)),
+        (70, command, "table", str(results)),
         (169, "import harness.runs.executor"),
         (130, command, "run", "--plan"),
     ):

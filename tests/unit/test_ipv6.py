@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from harness.analysis import theory
-from harness.analysis.wire import framings
+from harness.analysis.wire import framing_of
 from harness.hosts.journal import Journal
 from harness.hosts.programs import netlink
 from harness.model import IPV4, IPV6, BackingKind, Family, IpsecMode, LinkProfile, Plan, Record, addresses
@@ -281,6 +281,6 @@ def test_headers_are_20_bytes_longer_also_within_esp() -> None:
     gcm = load_proposal("aes128gcm16")
     for family, of_transport, of_tunnel in ((IPV4, 1414, 1394), (IPV6, 1394, 1354)):
         for mode, mss in ((IpsecMode.TRANSPORT, of_transport), (IpsecMode.TUNNEL, of_tunnel)):
-            within = wire(family, framings.of((gcm.name,), {gcm.name: gcm}, mode, 1500, family))
+            within = wire(family, framing_of((gcm.name,), {gcm.name: gcm}, mode, 1500, family))
             assert within.mss_bytes == mss, (family, mode)
             assert 1500 - 4 < within.frame_bytes(mss) - 14 <= 1500, (family, mode)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.model import kinds
 from harness.model.errors import UsageError
-from harness.model.offered import OfKinds
+from harness.model.kinds import OfKinds
 from harness.network.air.kind import AirKind
 
 _BY_NAME: OfKinds[AirKind] = OfKinds(__name__, kinds.folders(kinds.AIR), within="kind")

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from harness.hosts import packages
 from harness.model import IPV6, LinkProfile, kinds
 from harness.model.errors import RequirementError
-from harness.model.offered import OfKinds
+from harness.model.kinds import OfKinds
 from harness.model.units import unknown_name
 from harness.network.links import Folders, LinkPath, LinkPlace
 from harness.network.paths import chain

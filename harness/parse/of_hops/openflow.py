@@ -10,7 +10,7 @@ import msgspec
 from harness.model import Hops, OpenFlow
 from harness.model.errors import UsageError
 from harness.model.units import check_name
-from harness.parse.of_hops.words import HopWords, Load
+from harness.parse.of_hops import HopWords, Load
 from harness.parse.ranges import Refuse, check_ranges
 
 

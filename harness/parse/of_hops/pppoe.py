@@ -8,7 +8,7 @@ from typing import ClassVar
 import msgspec
 
 from harness.model import Hops, PppAuth
-from harness.parse.of_hops.words import HopWords, Load
+from harness.parse.of_hops import HopWords, Load
 from harness.parse.ranges import Refuse
 
 

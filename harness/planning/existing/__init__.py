@@ -21,7 +21,7 @@ from harness.model import (
     Proposal,
 )
 from harness.model.errors import UsageError
-from harness.model.offered import OfKinds
+from harness.model.kinds import OfKinds
 from harness.model.units import format_size, parse_size, shown
 from harness.parse.jobfile import moves_write
 from harness.planning.request import DEFAULT_SIZE, RunRequest

@@ -15,7 +15,7 @@ import msgspec
 from harness.analysis import theory, wire
 from harness.analysis.interval import Interval, exact
 from harness.analysis.limit import Limit
-from harness.analysis.wire import framings
+from harness.analysis.wire import framing_of
 from harness.explain.verdict import NEAR
 from harness.model import TRANSPORTS, IpsecMode, LinkProfile
 from harness.model.protections import PROTECTIONS, UDP_HEADER_BYTES
@@ -95,7 +95,7 @@ def _framing(claim: Reported, mtu_bytes: int) -> theory.Framing | None:
     mode = IpsecMode.TUNNEL if "tunnel" in words else IpsecMode.TRANSPORT
     for name, each in PROTECTIONS.items():
         if name in words and not each.pre_existing:
-            return framings.of((name,), {}, mode, mtu_bytes)
+            return framing_of((name,), {}, mode, mtu_bytes)
     if not has("ipsec|esp|swan|ike", words):
         return None
     return next(theory.esp(each, mode) for pattern, each in _CIPHERS.items() if has(pattern, words))

@@ -39,13 +39,12 @@ from harness.model.errors import UsageError
 from harness.model.kinds import HOPS
 from harness.model.lines import counted
 from harness.model.protections import PROTECTIONS
-from harness.model.telemetry import CPU_SATURATED
+from harness.model.telemetry import CPU_SATURATED, NOT_STEADY, WARMING_UP
 from harness.parse.files import shown_path
 from harness.parse.jobfile import load_jobs
 from harness.parse.profiles import data_folder
 from harness.results import sections
 from harness.results.axes import AXES
-from harness.results.bandwidth_series import NOT_STEADY, WARMING_UP
 from harness.results.machine import MACHINE, TOOLS
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder, record_key

@@ -18,7 +18,7 @@ from harness.questions.share import cleaned
 from harness.report import summary
 from harness.report.content import LoadedResults
 from harness.results import again, archive
-from harness.results.store import open_runs
+from harness.results.store import SHARED, open_runs
 from harness.table import Metric, TableFormat, render
 from harness.terminal.common import output_option, write
 from harness.terminal.streams import say, tell
@@ -66,7 +66,7 @@ def share_command(
     if is_listed:
         return
     data = archive.packed(shared.files)
-    file = to or Path(f"{shared.run_id}{archive.SUFFIX}")
+    file = to or Path(f"{shared.run_id}{SHARED}")
     write(file, data)
     tell(f"{shown_path(file)}: {len(data) / 1000:.0f} kB. Nothing was sent anywhere.")
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from harness.analysis.wire import framings
-from harness.model import BackingKind, IpsecMode, LabKernel, Proposal, stack
+from harness.analysis.wire import framing_of
+from harness.model import BackingKind, IpsecMode, LabKernel, Proposal
+from harness.model.protections import split_stack
 from harness.network.links import LinkPath
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
@@ -34,7 +35,7 @@ FRAMINGS = tuple(Framing(mtu_bytes=mtu, proposal=f"{name}.{carrier}") for mtu, n
 def split(framing: Framing) -> tuple[tuple[str, ...], str]:
     """The protections of a framing, the outermost first, and its transport."""
     name, _, carrier = framing.proposal.partition(".")
-    return stack.split(name), carrier
+    return split_stack(name), carrier
 
 
 def protect(
@@ -51,7 +52,7 @@ def protect(
         listeners = lab.stack.enter_context(xfrm_listener.listeners(path, raw))
         underlay = Underlay(below=path, level=level, mtu_bytes=mtu_bytes, listeners=listeners, raw=raw)
         layer = lab.stack.enter_context(known[name].protect(underlay))
-        made = framings.of([name], proposals, IpsecMode.TRANSPORT, mtu_bytes, link.ip)
+        made = framing_of([name], proposals, IpsecMode.TRANSPORT, mtu_bytes, link.ip)
         assert made is not None
         path, is_overlay = layer.within, layer.within is not path
         mtu_bytes = made.inner_mtu_bytes(mtu_bytes)

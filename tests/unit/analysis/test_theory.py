@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from harness.analysis import path_demands, theory
 from harness.analysis.path_demands import Demands
 from harness.analysis.theory import IoDirection, Wire, segmented
-from harness.analysis.wire import framings
+from harness.analysis.wire import framing_of
 from harness.analysis.wire.iscsi import IscsiDialogue, IscsiWire
 from harness.model import ISCSI, IpsecMode, Job, LinkProfile, Proposal
 from harness.parse.jobfile import described
@@ -74,7 +74,7 @@ def test_framing_is_the_kernels() -> None:
 
 def test_an_unknown_proposal_lowers_no_bound() -> None:
     unknown = Proposal(name="x", title="x", esp="x", ike="x", kernel_algorithms=("cbc(camellia)", "x"))
-    framing = framings.of(("x",), {"x": unknown}, TUNNEL, 1500)
+    framing = framing_of(("x",), {"x": unknown}, TUNNEL, 1500)
     assert framing is None
     assert Wire(link=WIRED, framing=framing).goodput_bytes_s == Wire(link=WIRED).goodput_bytes_s
 

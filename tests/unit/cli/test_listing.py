@@ -8,8 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.model import stack
-from harness.model.protections import MADE
+from harness.model.protections import MADE, STACK_EXAMPLE
 from harness.parse.listed import LISTS, PrintedList
 from tests.unit.command import harness
 
@@ -44,7 +43,7 @@ def test_what_is_listed_can_be_run(kind: str, tmp_path: Path) -> None:
 
 def test_lists_name_what_options_take_besides(tmp_path: Path) -> None:
     for kind, words in (
-        ("protections", ("on", "both", stack.EXAMPLE)),
+        ("protections", ("on", "both", STACK_EXAMPLE)),
         ("links", ("wired:jumbo", "wired:rate=2.5G,rtt=5ms", "wired:unshaped", "wired:jitter=10us")),
     ):
         *_, notes = harness("list", kind, cwd=tmp_path).stdout.split("\n\n")

@@ -23,7 +23,7 @@ from typing import Any
 from harness.hosts import NamespaceHost, programs
 from harness.hosts.runner import Completed
 from harness.model.errors import CommandFailed, Interrupted
-from harness.model.offered import offered
+from harness.model.kinds import offered
 from harness.protection import xfrm_listener
 from harness.protection.capture import MOST_SPARSE, FrameReader, Seen
 from harness.protection.ipsec.charon import Charon

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from harness.analysis import theory
-from harness.analysis.wire import framings
+from harness.analysis.wire import framing_of
 from harness.model import IpsecMode
 from harness.model.protections import NESTING, PROTECTIONS
 from harness.protection import fail_closed, layer, overlay
@@ -23,9 +23,9 @@ PATH = link_path(World(), 7)
 def test_a_stack_is_framed_from_within() -> None:
     links, interfaces, _ = NESTING
     for outer, inner in itertools.product(links, interfaces):
-        alone = framings.of((inner,), {}, IpsecMode.TRANSPORT, 1500)
-        around = framings.of((outer,), {}, IpsecMode.TRANSPORT, 1500)
-        both = framings.of((outer, inner), {}, IpsecMode.TRANSPORT, 1500)
+        alone = framing_of((inner,), {}, IpsecMode.TRANSPORT, 1500)
+        around = framing_of((outer,), {}, IpsecMode.TRANSPORT, 1500)
+        both = framing_of((outer, inner), {}, IpsecMode.TRANSPORT, 1500)
         if alone is None or around is None or both is None:
             assert PROTECTIONS[inner].pre_existing
             continue

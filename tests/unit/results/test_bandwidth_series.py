@@ -8,9 +8,10 @@ import pytest
 
 from harness.model import Record, Status
 from harness.model.errors import UsageError
+from harness.model.telemetry import NOT_STEADY, WARMING_UP
 from harness.parse.fiolog import LogSample, interval_ms
 from harness.results import bandwidth_series
-from harness.results.bandwidth_series import LOG, NOT_STEADY, WARMING_UP, BandwidthSeries, doubts, of_cell
+from harness.results.bandwidth_series import LOG, BandwidthSeries, doubts, of_cell
 from harness.results.store import RunFolder, open_results
 from tests import flat
 from tests.unit.parsing import known

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.wire import framings
+from harness.analysis.wire import framing_of
 from harness.model import Column, IpsecMode
 from harness.model.errors import UsageError
 from harness.model.protections import PROTECTIONS, missing
@@ -61,7 +61,7 @@ def test_nothing_is_said_of_packets_of_a_protection(monkeypatch: pytest.MonkeyPa
     before = harness("export", str(STORED), "--format", "jsonl", cwd=tmp_path)
     monkeypatch.setitem(PROTECTIONS, "macsec", missing("macsec"))
     assert harness("export", str(STORED), "--format", "jsonl", cwd=tmp_path).stdout == before.stdout
-    assert framings.of(("macsec",), {}, IpsecMode.TRANSPORT, 1500) is None
+    assert framing_of(("macsec",), {}, IpsecMode.TRANSPORT, 1500) is None
     assert (Column("wired", ("macsec",)).title, Column("wired", ("macsec",)).has_ipsec) == ("macsec", False)
     done = harness("explain", str(STORED), cwd=tmp_path)
     assert done.returncode == 0 and "wired+macsec" in done.stdout, done.stderr

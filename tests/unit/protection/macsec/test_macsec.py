@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from harness.analysis import theory
-from harness.analysis.wire import framings
+from harness.analysis.wire import framing_of
 from harness.hosts.faults import Stopped
 from harness.model import IpsecMode
 from harness.model.errors import CommandFailed
@@ -33,14 +33,14 @@ MACS = ("02:00:00:00:00:01", "02:00:00:00:00:02")
 
 
 def test_frames_have_a_tag_and_a_check_value() -> None:
-    made = framings.of(("macsec",), {}, IpsecMode.TRANSPORT, 1500)
+    made = framing_of(("macsec",), {}, IpsecMode.TRANSPORT, 1500)
     assert made is not None and made.inner_mtu_bytes(1500) == 1468
     assert made.packet_bytes(1468) == 1500 and made.packet_bytes(40) == 72
 
 
 def test_what_is_within_it_is_framed_first() -> None:
     gcm = load_proposal("aes128gcm16")
-    stack = framings.of(("macsec", gcm.name), {gcm.name: gcm}, IpsecMode.TRANSPORT, 1500)
+    stack = framing_of(("macsec", gcm.name), {gcm.name: gcm}, IpsecMode.TRANSPORT, 1500)
     esp = theory.esp(gcm.kernel_algorithms, IpsecMode.TRANSPORT)
     assert stack is not None and esp is not None
     assert stack.inner_mtu_bytes(1500) == esp.inner_mtu_bytes(1468)

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from harness.analysis import theory
-from harness.analysis.wire import framings
+from harness.analysis.wire import framing_of
 from harness.analysis.wire.nvme import NvmeDialogue, in_records
 from harness.hosts.journal import Journal
-from harness.model import IPV6, Column, LinkProfile, stack
+from harness.model import IPV6, Column, LinkProfile
 from harness.model.errors import CommandFailed, RequirementError, UsageError
-from harness.model.protections import NESTING
+from harness.model.protections import NESTING, split_stack
 from harness.network.links import LinkPath
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
@@ -208,14 +208,14 @@ def test_what_is_missing_is_named_with_what_brings_it() -> None:
 
 def test_it_is_innermost_and_never_with_ipsec() -> None:
     outer = tuple(names[0] for names in NESTING[:2] if names)
-    assert stack.split("+".join((*outer, "tls"))) == (*outer, "tls")
+    assert split_stack("+".join((*outer, "tls"))) == (*outer, "tls")
     for wrong in (f"tls+{outer[0]}", "aes128gcm16+tls", "tls+tls"):
         with pytest.raises(UsageError, match="before tls or an ESP proposal"):
-            stack.split(wrong)
+            split_stack(wrong)
     column = Column("wired", (outer[0], "tls"), "nvme-tcp")
     assert (column.label, column.ipsec) == (f"wired+{outer[0]}+tls.nvme-tcp", "off")
     mode = make_plan(RunRequest(links=("wired",))).ipsec_mode
-    within, alone = (framings.of((outer[0], *more), {}, mode, 1500) for more in (("tls",), ()))
+    within, alone = (framing_of((outer[0], *more), {}, mode, 1500) for more in (("tls",), ()))
     assert within is not None and alone is not None
     assert within.inner_mtu_bytes(1500) == alone.inner_mtu_bytes(1500)
 

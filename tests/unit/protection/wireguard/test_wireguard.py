@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.analysis.wire import framings
+from harness.analysis.wire import framing_of
 from harness.hosts.programs.netlink import attribute, attributes, nested
 from harness.model import IPV4, IPV6, IpsecMode
 from harness.model.errors import CommandFailed
@@ -36,7 +36,7 @@ def test_packets_are_padded_within_the_interface_s_mtu() -> None:
     # 60 bytes of headers and tag, and padding to 16; the last two would be padded beyond the MTU.
     packets = {52: 124, 64: 124, 65: 140, 1300: 1372, 1409: 1480, 1420: 1480}
     for family, more_bytes in ((IPV4, 0), (IPV6, 20)):
-        made = framings.of(("wireguard",), {}, IpsecMode.TRANSPORT, 1500, family)
+        made = framing_of(("wireguard",), {}, IpsecMode.TRANSPORT, 1500, family)
         assert made is not None and made.inner_mtu_bytes(1500) == 1420
         assert {size: made.packet_bytes(size) - more_bytes for size in packets} == packets
     size = 1300

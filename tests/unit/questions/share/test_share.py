@@ -19,12 +19,11 @@ from msgspec import inspect
 
 from harness import model
 from harness.model import Column, Machines, Plan, Setting, unread
-from harness.model.telemetry import ProcessorUse
+from harness.model.telemetry import NOT_STEADY, ProcessorUse
 from harness.observe import conditions
 from harness.observe import environment as facts_of
 from harness.questions.share import cleaned
 from harness.results import archive
-from harness.results.bandwidth_series import NOT_STEADY
 from harness.results.store import RunFolder, open_probes, open_results, open_runs
 from harness.storage import transports
 from harness.storage.iscsi.transport import FILES

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from harness.hosts import Host, ReadableHost, of_each
 from harness.model.errors import HopLost
 from harness.observe.counters import USER_MODE
-from harness.observe.hops import AskedHop, Hop
+
+if TYPE_CHECKING:
+    from harness.observe.hops import AskedHop, Hop
 
 TOOLS: dict[str, list[str]] = {
     "fio": ["fio", "--version"],
@@ -59,7 +62,7 @@ def describe(
 
 def describe_hop(hop: Hop | AskedHop) -> dict[str, object]:
     """Where a hop is, its kernel, processor and memory; or why that is unknown."""
-    if not isinstance(hop, Hop):
+    if not isinstance(hop, ReadableHost):
         return {"address": hop.address, **hop.facts}
     try:
         return {"address": hop.address, **describe_kernel(hop)}

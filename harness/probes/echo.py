@@ -14,7 +14,6 @@ from harness.model.probing import Ping, PingFigures, Tcp, TcpFigures
 from harness.model.telemetry import RoundTrips
 from harness.network.links import LinkPath
 from harness.parse import echo as parser
-from harness.probes import throughput
 from harness.probes.tools import UNPROTECTED, ProbedPath, ProbeOutcome, keep, require
 
 S_NS = 1_000_000_000
@@ -87,6 +86,8 @@ def measure(probe: Ping, probed: ProbedPath) -> ProbeOutcome:
     """Ping the target, while TCP fills the path if the probe is ``loaded``."""
     if not probe.loaded:
         return _ping(probe, probed)
+    from harness.probes import throughput  # here, because no cell has such a load
+
     # The load begins before the first request, and ends after the last.
     load = Tcp(duration_s=math.ceil(probe.count * probe.interval_s) + 2 * RAMP_S)
     with ThreadPoolExecutor(1) as pool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,8 +22,11 @@ from harness.protection.layer import Layer
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import set_aside
 
-MEASURES: Mapping[type[Probe], Callable[..., ProbeOutcome]] = dict(offered(probes.__name__))
-"""How each kind of probe is measured, as the modules of this package declare."""
+
+@functools.cache
+def measures() -> Mapping[type[Probe], Callable[..., ProbeOutcome]]:
+    """How each kind of probe is measured, as the modules of this package declare."""
+    return dict(offered(probes.__name__))
 
 
 def blank(plan: Plan, column: Column, probe: Probe, *, repeat: int = 1, order: int = 0) -> ProbeRecord:
@@ -59,6 +63,7 @@ def measure(
     """
     if _is_protected(record) and probed.path.is_shared:
         return msgspec.structs.replace(record, status=Status.SKIPPED, reason=UNPROTECTED)
+    measures()  # imported before the time of anything is taken
     began = time.monotonic_ns()
     record = msgspec.structs.replace(record, started_unix_s=time.time())
     set_aside(probed.raw)
@@ -88,7 +93,7 @@ def _measure(
     was = [counted(*end) for end in ends]
     with watch() as watching:
         watched = observer.watch()
-        outcome = MEASURES[type(record.probe)](record.probe, probed)
+        outcome = measures()[type(record.probe)](record.probe, probed)
         seen = watched()
     now = [counted(*end) for end in ends]
     outcome.warnings += seen.warnings

@@ -6,15 +6,17 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.model import Plan, Proposal
-from harness.network.interfaces import Interface
 from harness.network.links import LinkPath
 from harness.protection.layer import Frames, Layer
 from harness.protection.xfrm_listener import XfrmListeners
+
+if TYPE_CHECKING:
+    from harness.network.interfaces import Interface
 
 
 @dataclass(frozen=True, kw_only=True)

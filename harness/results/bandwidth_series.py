@@ -21,7 +21,6 @@ from harness.model.telemetry import NOT_STEADY, UNSTEADY, WARMING_UP
 from harness.parse import fiolog
 from harness.parse.files import read_bytes
 from harness.parse.fiolog import LogSample
-from harness.results.raw_files import raw_file
 
 LOG = "bw.log"
 """Its name in the folder of a cell's raw outputs."""
@@ -148,6 +147,8 @@ def _state(samples: Sequence[LogSample]) -> SteadyState:
 
 def _of(record: Record, folders: Mapping[str, Path]) -> tuple[int, list[LogSample]] | None:
     """Interval in ms and samples; None without a valid log: then only the picture is missing."""
+    from harness.results.raw_files import raw_file  # here, because a run asks its hosts
+
     log = raw_file(record, folders, LOG)
     job = raw_file(record, folders, "job.fio")
     if log is None or job is None:

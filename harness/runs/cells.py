@@ -43,7 +43,7 @@ from harness.model.errors import (
 from harness.model.ranges import out_of_range
 from harness.model.reread import Reread
 from harness.model.telemetry import RoundTrips, Telemetry
-from harness.network import interfaces, links, wireless
+from harness.network import links, wireless
 from harness.observe import conditions, connections, environment
 from harness.observe.counters import Counted
 from harness.observe.kernellog import complaints
@@ -65,7 +65,7 @@ from harness.runs import around, fio_startup, measure, reread, spent
 from harness.runs.columns import ColumnPath
 from harness.runs.composer import Composer
 from harness.runs.measure import ConnectedLun
-from harness.storage import attached, backing, chap, guard, transports
+from harness.storage import backing, chap, guard, transports
 from harness.storage.backing import ReadyStorage
 from harness.storage.reread import COMMAND_REPEATS
 from harness.storage.transport import Disk, Export, Lun, NoAnswer, Shared, Sides
@@ -88,6 +88,8 @@ def _describe(path: links.LinkPath) -> dict[str, object]:
     """The link of a connected LUN as it was made, and what real interfaces report about themselves."""
     reported: dict[str, object] = {**links.describe(path)}
     if path.profile.interface is not None:
+        from harness.network import interfaces  # here, because most links are emulated
+
         ends = {
             host: (name, iface)
             for name, (_, host, iface, *_) in zip(HARDWARE, links.ends(path), strict=False)
@@ -258,6 +260,8 @@ class CellComposer(Composer):
     def _volume(self, host: Host, volume: AttachedVolume, part: Backing) -> Iterator[ReadyStorage]:
         """What is attached already, or a new file there."""
         if not volume.is_new:
+            from harness.storage import attached  # here and below, because a run makes most disks
+
             if part.destroy is not None:
                 self.emit(Phase(FILLING))
             with attached.there(host, volume, part) as ready:
@@ -498,6 +502,8 @@ class CellComposer(Composer):
 
     def _open(self, host: Host, disk: Disk) -> tuple[Disk, guard.Device]:
         """A LUN of somebody else's that is written to: guarded, and filled once in a run."""
+        from harness.storage import attached
+
         part = self.plan.storage.backing
         disk, device = attached.opened(host, disk, part, ours=self._own_paths)
         if not self._is_filled:

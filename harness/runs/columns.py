@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.analysis.wire import framing_of
 from harness.hosts import Host
@@ -15,18 +16,14 @@ from harness.hosts.black_box import BlackBoxHost
 from harness.hosts.journal import Journal
 from harness.model import DEFAULT_TRANSPORT, ENDS, PROTECTION_OFF, Column, LinkProfile, Plan
 from harness.model.errors import CommandFailed
-from harness.network import air, interfaces, links, paths, trunk
-from harness.network.air.kind import AirPath
+from harness.network import air, links, paths
 from harness.observe import counters
-from harness.observe.hops import AskedHop, Hop
 from harness.probes import emulation
 from harness.protection import (
     canary,
     capture,
     fail_closed,
     kinds,
-    overlay,
-    pre_existing,
     proof,
     xfrm,
     xfrm_listener,
@@ -35,6 +32,10 @@ from harness.protection.kind import ProtectionContext, ProtectionDriver, Underla
 from harness.protection.layer import HEADER_BYTES, Layer
 from harness.results.events import Emit, Phase
 from harness.storage import transports
+
+if TYPE_CHECKING:
+    from harness.network.air.kind import AirPath
+    from harness.observe.hops import AskedHop, Hop
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +159,8 @@ class Columns:
 
         CommandFailed if they are not those of the plan any more.
         """
+        from harness.protection import pre_existing  # here, because a run has most protections made
+
         if (black_box := self.plan.storage.black_box) is not None and black_box.swanctl:
             host, journal, place = path.initiator, self.journal, self.private / f"ike-{path.index}"
             stack.enter_context(
@@ -243,6 +246,8 @@ class Columns:
             framing = framing_of([name], self.plan.proposals, self.plan.ipsec_mode, mtu_bytes, path.ip)
             path, mtu_bytes = layer.within, framing.inner_mtu_bytes(mtu_bytes) if framing else mtu_bytes
         if path is not up[-1][0].below:
+            from harness.protection import overlay  # here and below, because most protections keep the path
+
             stack.enter_context(overlay.passing(self.journal, path))
         headers = [air_path.header_bytes if air_path else HEADER_BYTES]
         headers += [layer.header_bytes for layer, _ in up]
@@ -300,6 +305,9 @@ class Columns:
         plan, host, target = self.plan, self.hosts.initiators[number], self.hosts.target
         profile = plan.links[column.link]
         index = self._paths.index((column, number))
+        if plan.storage.black_box is not None or profile.interface is not None:
+            from harness.network import interfaces  # here and below, because most links are emulated
+
         if plan.storage.black_box is not None:
             port = plan.storage.black_box.port
             return contextlib.nullcontext(interfaces.to_portal(host, profile, index=index, port=port))
@@ -313,6 +321,8 @@ class Columns:
             )
         place = self._place(host, profile, index)
         if not plan.capabilities.shares_kernel:
+            from harness.network import trunk
+
             return trunk.bring_up(place, target, initiator_trunk="vec0", target_trunk=f"vec{number}")
         if profile.hops is not None:
             folders = links.Folders(private=self.private / f"path-{index}", logs=logs)
@@ -335,6 +345,8 @@ class Columns:
             if path.is_shared:
                 self._clear(path, meanwhile)
             if is_overlay:
+                from harness.protection import overlay
+
                 meanwhile.enter_context(overlay.passing(self.journal, path))
             seen = canary.show(watching, listeners, shown)
         stack.enter_context(

@@ -16,6 +16,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.analysis import disturbance
 from harness.hosts import LOADED, PRIVATE, Host, NamespaceHost, of_each, runner
@@ -26,19 +27,20 @@ from harness.hosts.runner import last_lines
 from harness.hosts.state import lasting_folder
 from harness.model import ENDS, TRANSPORTS, LabKernel, Plan, signals, unread
 from harness.model.errors import CommandFailed, HarnessError, HostLost, Interrupted, RequirementError
-from harness.network import interfaces, paths
-from harness.observe import hops
-from harness.results import planned, sections
+from harness.network import paths
+from harness.results import sections
 from harness.results.events import Emit, Ended, Failed, Phase, writer
 from harness.results.store import RunFolder
 from harness.runs import fio_startup, modules
 from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
-from harness.runs.prober import Prober, questions
 from harness.storage import chap, transports
 from harness.testbeds import participants
 from harness.testbeds.heartbeat import BEAT_S, VIRTUAL_BEAT_S, beating
 from harness.testbeds.participants import Participant
+
+if TYPE_CHECKING:
+    from harness.observe.hops import AskedHop, Hop
 
 TMPFS = (str(PRIVATE), "/run/netns")
 INTERRUPTED = 130
@@ -92,10 +94,7 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
     """
     with contextlib.ExitStack() as stack:
         # Before the others, because their agents are the first thing that is brought up.
-        between = tuple(
-            stack.enter_context(hops.reached(text, name=name, log=folder.path / f"{name}.log"))
-            for text, name in zip(plan.hops, hops.names(len(plan.hops)), strict=True)
-        )
+        between = _between(plan, folder, stack) if plan.hops else ()
         here = functools.partial(NamespaceHost, lists_itself=not plan.setting.is_virtual)
         machines = plan.machines
         if machines is None:
@@ -123,17 +122,28 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
         initiators = tuple(reach(each) for each in named if each.role == "initiator")
         target = next((reach(each) for each in named if each.role == "target"), BlackBoxHost())
         if plan.capabilities.has_machines:
-            from harness.testbeds import doctor  # here, because its import takes its time in the lab
+            from harness.network import interfaces  # here, because their import takes its time in the lab
+            from harness.testbeds import doctor
 
             roles = dict.fromkeys(initiators, "initiator")
             seen = roles if isinstance(target, BlackBoxHost) else {**roles, target: "target"}
             of_each([*seen], lambda host: doctor.require(host, seen[host], plan))
-        for initiator, link in itertools.product(initiators, plan.links.values()):
-            if plan.storage.black_box is not None:
-                interfaces.to_portal(initiator, link, index=0, port=plan.storage.black_box.port)
-            elif link.interface is not None:
-                interfaces.check(initiator, target, link)
+            for initiator, link in itertools.product(initiators, plan.links.values()):
+                if plan.storage.black_box is not None:
+                    interfaces.to_portal(initiator, link, index=0, port=plan.storage.black_box.port)
+                elif link.interface is not None:
+                    interfaces.check(initiator, target, link)
         yield Hosts(target=target, initiators=initiators, hops=between)
+
+
+def _between(plan: Plan, folder: RunFolder, stack: contextlib.ExitStack) -> tuple[Hop | AskedHop, ...]:
+    """The hops of a plan, each reached until ``stack`` ends."""
+    from harness.observe import hops
+
+    return tuple(
+        stack.enter_context(hops.reached(text, name=name, log=folder.path / f"{name}.log"))
+        for text, name in zip(plan.hops, hops.names(len(plan.hops)), strict=True)
+    )
 
 
 def prepare(plan: Plan, taking_part: Hosts) -> dict[str, RequirementError]:
@@ -199,6 +209,8 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     heart = beating(folder.path, beat_s) if plan.capabilities.boots_kernels else contextlib.nullcontext()
     with heart, hosts(plan, folder, emit) as taking_part:
         if plan.probing:
+            from harness.runs.prober import Prober, questions  # here, because most runs are of cells
+
             prepare(plan, taking_part)
             prober = Prober(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE)
             left = [(order, q) for order, q in enumerate(questions(plan)) if q.key not in probed]
@@ -218,7 +230,6 @@ def run(run_folder: str, journal_path: str) -> int:
     journal = Journal(Path(journal_path), lasting=lasting_folder())
     failed: Failed | None = None
     plan = folder.load_plan()
-    go_on = planned.resume_command(plan, plan.run_id)
     try:
         try:
             execute(folder, journal, emit)
@@ -226,21 +237,28 @@ def run(run_folder: str, journal_path: str) -> int:
             fio_startup.end()
             signals.ignore()  # all that remains is to report the end
     except HostLost as error:
-        failed = Failed(error.message, f"{error.hint}; then go on with: {go_on}", error.exit_code)
+        failed = Failed(error.message, f"{error.hint}; then go on with: {_go_on(plan)}", error.exit_code)
     except HarnessError as error:
         failed = Failed(error.message, error.hint, error.exit_code)
     except Interrupted:
-        failed = Failed("interrupted", f"finish it with: {go_on}", INTERRUPTED)
+        failed = Failed("interrupted", f"finish it with: {_go_on(plan)}", INTERRUPTED)
     except Exception as error:
         # A host's answer passes through much code. The traceback goes to the console, which is a file.
         traceback.print_exc()
         what = f"the run met an unexpected error: {type(error).__name__}: {last_lines(str(error))}"
-        failed = Failed(what, f"see console.log in the run's folder; then go on with: {go_on}", 1)
+        failed = Failed(what, f"see console.log in the run's folder; then go on with: {_go_on(plan)}", 1)
     if failed is not None:
         emit(failed)
     journal.end()
     emit(Ended(tuple(journal.leaks)))
     return failed.exit_code if failed is not None else int(bool(journal.leaks))
+
+
+def _go_on(plan: Plan) -> str:
+    """The command that goes on with a run which did not end."""
+    from harness.results import planned  # here, because most runs end
+
+    return planned.resume_command(plan, plan.run_id)
 
 
 def recover(journal_path: str) -> int:

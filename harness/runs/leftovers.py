@@ -9,11 +9,11 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 from harness.hosts import Host, of_each
-from harness.hosts.footprint import search
+from harness.hosts.footprint import Leftover, search
 from harness.hosts.journal import Journal
 from harness.model import Plan
 from harness.model.errors import HarnessError
-from harness.network import interfaces, links
+from harness.network import links
 from harness.network.links import LinkPath
 from harness.protection import kinds
 from harness.storage import transports
@@ -21,8 +21,13 @@ from harness.storage import transports
 
 def script(*, is_shared: bool = True) -> str:
     """It looks for what a run may have left, by its tag as argument; on its own links nothing is shared."""
+    of_interfaces: tuple[Leftover, ...] = ()
+    if is_shared:
+        from harness.network import interfaces  # here, because most links are emulated
+
+        of_interfaces = interfaces.LEAVES
     of_transports = (leftover for each in transports.every() for leftover in each.leaves)
-    return search((*of_transports, *links.LEAVES, *(interfaces.LEAVES if is_shared else ())))
+    return search((*of_transports, *links.LEAVES, *of_interfaces))
 
 
 def find(host: Host, tag: str, paths: Sequence[LinkPath] = (), *, is_shared: bool = True) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.model import ENDS, BackingKind, Duplex, Plan
-from harness.network import links, paths, trunk
+from harness.network import links, paths
 from harness.protection import kinds
 from harness.storage import backing, transports
 
@@ -33,8 +33,13 @@ def of(plan: Plan) -> dict[str, list[str]]:
     has_own_ramdisk = plan.storage.disk is None and (
         plan.storage.backing.kind is BackingKind.RAMDISK or plan.storage.backing.path is None
     )
+    of_emulated: tuple[str, ...] = links.MODULES
+    if not plan.capabilities.shares_kernel:
+        from harness.network import trunk  # here, because most runs have one kernel
+
+        of_emulated = trunk.MODULES
     of_links: tuple[tuple[bool, Iterable[str]], ...] = (
-        (is_emulated, links.MODULES if plan.capabilities.shares_kernel else trunk.MODULES),
+        (is_emulated, of_emulated),
         (any(link.duplex is Duplex.HALF for link in shaped), links.HALF_DUPLEX_MODULES),
         (bool(shaped), kinds.loaded_first(plan)),
         (bool(shaped) and plan.speaks_ipv6, links.IPV6_MODULES),

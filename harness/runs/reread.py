@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 
-from harness.analysis import reread as rule
 from harness.hosts import Host
 from harness.model import Plan
 from harness.model.errors import CommandFailed
@@ -24,6 +23,8 @@ SAMPLES = "reread.json"
 
 def of_volume(host: Host, path: str, plan: Plan, folder: Path, emit: Emit) -> Reread:
     """What reads reveal about the volume at ``path`` on an initiator."""
+    from harness.analysis import reread as rule  # here, because it is for volumes that are there
+
     region_bytes = plan.storage.backing.size_bytes
     file = folder / SAMPLES
     try:

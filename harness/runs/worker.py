@@ -18,6 +18,7 @@ from typing import NoReturn
 
 from harness.model import signals
 from harness.model.errors import Interrupted
+from harness.protection import kinds
 from harness.runs import executor
 from harness.storage import transports
 from harness.testbeds.entry_points import JOURNAL, RESULTS, WORKER, command
@@ -104,6 +105,7 @@ def main(argv: list[str]) -> NoReturn:
     """``FOLDER RUNS``."""
     exchange, runs = Exchange(Path(argv[0])), int(argv[1])
     before = things()
+    kinds.every()  # imported once, and not by each run
     # The collector would look at every object, and in the lab each page that a child touches takes its time.
     gc.freeze()
     exchange.put(WorkerReport(runs))

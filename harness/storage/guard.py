@@ -25,7 +25,7 @@ from harness.hosts import Host, programs
 from harness.model.errors import CellInvalid, CommandFailed, DeviceRefused, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_size, shown
-from harness.storage import reservations, transports
+from harness.storage import transports
 
 MOST_BYTES_OF_PATH = 4095
 MOST_BYTES_OF_NAME = 255
@@ -151,6 +151,8 @@ def require_writable(host: Host, path: str, *, destroy: str | None, needed_bytes
 def require_unit(host: Host, path: str, *, needed_bytes: int, ours: Collection[str] = ()) -> Device:
     """A logical unit that may be written to, of whose contents the user has agreed to lose that part: see
     ``judge_unit``. Raises DeviceRefused, and what ``inspect`` raises."""
+    from harness.storage import reservations  # here and below, because a run has most disks made
+
     device = inspect(host, path)
     device = msgspec.structs.replace(device, reserved=reservations.of(host, device.node).in_use)
     if refusal := judge_unit(device, needed_bytes=needed_bytes, ours=ours):
@@ -170,6 +172,8 @@ def recheck(host: Host, device: Device, *, ours: Collection[str] | None = None) 
     now = describe(device.path, survey.blocks, ())
     changes = differences(device, now)
     if ours is not None:
+        from harness.storage import reservations
+
         changes += [f"{_OTHERS} {node}" for node in now.twins if node not in ours]
         changes += filter(None, [reservations.of(host, device.node).in_use])
     if changes:

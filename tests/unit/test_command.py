@@ -181,8 +181,8 @@ def test_a_module_is_imported_where_it_is_used(tmp_path: Path) -> None:
     command = "from harness.__main__ import main; main()"
     for most, program, *words in (
         (70, command, "table", str(results)),
-        (169, "import harness.runs.executor"),
-        (130, command, "run", "--plan"),
+        (117, "import harness.runs.executor"),
+        (120, command, "run", "--plan"),
     ):
         argv = [sys.executable, "-c", COUNTED + program, *words]
         done = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from harness.model import kinds
 from harness.model.errors import UsageError
 from harness.model.kinds import OfKinds
-from harness.network.air.kind import AirKind
+
+if TYPE_CHECKING:
+    from harness.network.air.kind import AirKind
 
 _BY_NAME: OfKinds[AirKind] = OfKinds(__name__, kinds.folders(kinds.AIR), within="kind")
 

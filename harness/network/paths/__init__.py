@@ -10,15 +10,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-from harness.hosts import packages
 from harness.model import IPV6, LinkProfile, kinds
 from harness.model.errors import RequirementError
 from harness.model.kinds import OfKinds
 from harness.model.units import unknown_name
 from harness.network.links import Folders, LinkPath, LinkPlace
-from harness.network.paths import chain
-from harness.network.paths.kind import PathKind
+
+if TYPE_CHECKING:
+    from harness.network.paths.kind import PathKind
 
 _BY_NAME: OfKinds[PathKind] = OfKinds(__name__, kinds.folders(kinds.HOPS), within="kind")
 
@@ -51,6 +52,9 @@ def bring_up(place: LinkPlace, folders: Folders) -> Iterator[LinkPath]:
     profile = place.profile
     if profile.hops is None:
         raise AssertionError(f"{profile.name} has no hops")
+    from harness.hosts import packages  # here, because most links have no hops
+    from harness.network.paths import chain
+
     kind, declared = _named(profile.hops.kind), kinds.HOPS[profile.hops.kind]
     if profile.ip == IPV6 and not declared.speaks_ipv6:
         raise RequirementError(

@@ -14,9 +14,17 @@ from harness.model import Plan, Proposal
 from harness.model.errors import CommandFailed
 from harness.network import links
 from harness.protection import ipsec
-from harness.protection.ipsec import charon, offload, pre_existing
+from harness.protection.ipsec import charon, offload
 from harness.protection.ipsec.layer import EspFrames, EspLayer
-from harness.protection.kind import Attempt, Protection, ProtectionContext, ProtectionDriver, Underlay
+from harness.protection.kind import (
+    Attempt,
+    Found,
+    Leg,
+    Protection,
+    ProtectionContext,
+    ProtectionDriver,
+    Underlay,
+)
 
 
 @dataclass(kw_only=True)
@@ -142,13 +150,19 @@ def _trials(host: Host, role: str, folder: Path) -> tuple[Attempt, ...]:
     return ("an IKE daemon", start), ("an ESP packet and its capture", capture)
 
 
+def _recognise(leg: Leg) -> Found | str | None:
+    from harness.protection.ipsec import pre_existing  # here, because a run makes most protections
+
+    return pre_existing.recognise(leg)
+
+
 ESP = Protection(
     name="",
     kinds=_of_run,
     modules=ipsec.MODULES,
     trials=_trials,
     loaded_first=_loaded_first,
-    recognise=pre_existing.recognise,
+    recognise=_recognise,
     need="ipsec",
     ports={"target": (ipsec.IKE_PORT,)},
     listener="the run's own IKE daemon",

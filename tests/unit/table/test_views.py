@@ -106,7 +106,7 @@ def test_published_figures_stand_in_columns_of_their_view(
 
 
 def test_every_kind_of_probe_is_measured_and_each_column_is_of_a_figure_that_it_has() -> None:
-    assert set(judged.MEASURES) == set(KINDS)
+    assert set(judged.measures()) == set(KINDS)
     for probe in (probe for named in probing.NAMED.values() for probe in named):
         assert probe.figures_of(probe.VIEW) and probe.estimate_s > 0 and probe.name
     figures = {each.__struct_config__.tag: each for each in get_args(probing.Figures)}

@@ -59,7 +59,6 @@ from harness.model.units import (
     shown,
     unknown_name,
 )
-from harness.observe import hops
 from harness.parse import disks, parameters
 from harness.parse.hosts import LOCAL
 from harness.parse.jobfile import (
@@ -118,8 +117,11 @@ def make_plan(request: RunRequest) -> Plan:
         numjobs=request.numjobs,
         notes=notes,
     )
-    for text in request.hops:
-        hops.check(text)
+    if request.hops:
+        from harness.observe import hops  # here, because most runs have none
+
+        for text in request.hops:
+            hops.check(text)
     run_id = new_run_id()
     kind, machines = _testbed(request)
     capabilities = CAPABILITIES[kind, machines is not None]

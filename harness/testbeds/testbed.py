@@ -37,7 +37,7 @@ from harness.results.store import RunFolder
 from harness.storage import chap, transports
 from harness.testbeds import entry_points
 from harness.testbeds.heartbeat import HEARTBEAT
-from harness.testbeds.lab import boot, per_host, persistent
+from harness.testbeds.lab import boot, persistent
 from harness.testbeds.lab.kernels import ciphers, kernel
 
 AUTO = "auto"
@@ -287,6 +287,8 @@ def _in_lab(plan: Plan, folder: Path, console: Path, journal: Journal) -> Iterat
     command = entry_points.command(entry_points.EXECUTOR, "run", entry_points.RESULTS, entry_points.JOURNAL)
     boots: Callable[..., contextlib.AbstractContextManager[boot.Lab]] = boot.booted
     if plan.machines is not None:
+        from harness.testbeds.lab import per_host  # here, because most runs have one kernel
+
         mtu_bytes = max((link.mtu_bytes for link in plan.links.values()), default=1500)
         count = len(plan.machines.initiators)
         boots = functools.partial(per_host.booted, initiators=count, mtu_bytes=mtu_bytes)

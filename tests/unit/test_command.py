@@ -182,7 +182,7 @@ def test_a_module_is_imported_where_it_is_used(tmp_path: Path) -> None:
     for most, program, *words in (
         (70, command, "table", str(results)),
         (117, "import harness.runs.executor"),
-        (120, command, "run", "--plan"),
+        (111, command, "run", "--plan"),
     ):
         argv = [sys.executable, "-c", COUNTED + program, *words]
         done = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path)

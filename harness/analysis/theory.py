@@ -62,7 +62,7 @@ class Framing(Protocol):
         ...
 
     def sealed_bytes(self, cleartext_bytes: int) -> int:
-        """The length of its encrypted part, with padding."""
+        """The length of its encrypted part, with padding; 0 without a cipher."""
         ...
 
     def inner_mtu_bytes(self, mtu_bytes: int) -> int:

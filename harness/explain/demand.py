@@ -22,7 +22,7 @@ from harness.model import Column, Job, LinkProfile, Plan, Proposal, Record
 from harness.model.errors import UsageError
 from harness.model.lines import counted
 from harness.model.probing import CipherFigures
-from harness.model.protections import PROTECTIONS, protocol
+from harness.model.protections import PROTECTIONS, has_cipher, protocol
 from harness.model.telemetry import Telemetry
 from harness.parse.jobfile import described, is_synchronous
 from harness.results import machine
@@ -92,7 +92,8 @@ def counts_of(
         found[Operation(part_of(each, proposals), Per.PACKET)] = packets
         if each in PROTECTIONS and PROTECTIONS[each].is_queued:
             found[Operation(part_of(each, proposals), Per.WAKE_UP)] = apart
-        found |= dict(_ciphers(at, each, path.sealed))
+        if has_cipher(each):
+            found |= dict(_ciphers(at, each, path.sealed))
     return found
 
 

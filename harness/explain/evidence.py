@@ -99,8 +99,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     ``work_ns`` is the core's work for one I/O as another link shows it, where the core idles here, and
     ``least_work_ns`` over the link where it is least: where it idles, or imitates radios, it does more.
-    ``cipher_ns`` is the stand-alone time of cipher and check on the core that does most of it. ``rtt_ns`` was
-    measured on the link between the cells.
+    ``cipher_ns`` is the stand-alone time of cipher and check on the core that does most of it, 0 for
+    protections without both. ``rtt_ns`` was measured on the link between the cells.
 
     ``rate_bit_s`` is the link's: of its profile, or as its interfaces say. Of a real link whose interfaces
     say none ``rate_unknown`` says what is known instead. ``stream_mb_s`` is the most that one TCP stream
@@ -509,7 +509,7 @@ class _CellOf:
             emulation_ns=self._emulation(demands.round_trips, depth) if demands else None,
             plain=self._baselines(encrypts=None),
             null=self._baselines(encrypts=False),
-            cipher_ns=cipher.work_ns(of.ciphers, demands.sealed) if demands else None,
+            cipher_ns=self._cipher_ns(demands),
             busy=busy_at_one_end(self.good, of.idling_ns)
             if self.is_one_end
             else busy_of(self.good, of.idling_ns),
@@ -592,6 +592,11 @@ class _CellOf:
             command_bytes=positive(session, "max_sectors_kb") * 1024 or None,
             window_bytes=window_bytes,
         )
+
+    def _cipher_ns(self, demands: Demands | None) -> Interval | None:
+        if self.column.protection and not self.column.has_cipher:
+            return exact(0.0)
+        return cipher.work_ns(self.of.ciphers, demands.sealed) if demands else None
 
     def _goodput_mb_s(self) -> float | None:
         # That of one initiator's link.

@@ -115,14 +115,15 @@ def _cipher(evidence: Evidence) -> str:
 
 def _work(evidence: Evidence) -> str:
     whole, ciphers = evidence.time_ns, evidence.cipher_ns
-    most = f"{min(1.0, ciphers.high / whole.low):.0%}" if ciphers and whole else ""
+    has_cipher = evidence.column.has_cipher
+    most = f"{min(1.0, ciphers.high / whole.low):.0%}" if has_cipher and ciphers and whole else ""
     return _in_brackets(_busy(evidence), f"ciphers at most {most} of the time" if most else "")
 
 
 def _processor(evidence: Evidence) -> str:
     if evidence.limit_of_target == "cpu":
         return "the target's processor"
-    return f"processor work{' outside crypto' if evidence.column.protection else ''}"
+    return f"processor work{' outside crypto' if evidence.column.has_cipher else ''}"
 
 
 def _lost_packets(evidence: Evidence) -> str:

@@ -356,7 +356,7 @@ def _lacking(evidence: Evidence) -> list[str]:
     lacking = []
     if evidence.column.protection and evidence.plain is None:
         lacking.append("no column shows this link without IPsec")
-    elif evidence.column.protection and evidence.null is None and "cipher_null" not in evidence.driver:
+    elif evidence.column.has_cipher and evidence.null is None and "cipher_null" not in evidence.driver:
         how = "" if evidence.cipher_ns is None else " more closely"
         lacking.append(f"no column with null-sha256 separates the cipher from the kernel's path{how}")
     if evidence.null is None and evidence.cipher_ns is not None and not limits.is_crypto_known(evidence):

@@ -151,7 +151,7 @@ def excess_ns(evidence: Evidence) -> float:
     ESP's wire time is computed, so it is no surer than the closed form.
     """
     plain, cipher_ns = evidence.plain, evidence.cipher_ns
-    if evidence.time_ns is None or plain is None or cipher_ns is None:
+    if evidence.time_ns is None or plain is None or cipher_ns is None or not evidence.column.has_cipher:
         return 0.0
     busy = evidence.busy.high if evidence.busy is not None else None
     path = evidence.path

@@ -15,7 +15,7 @@ import msgspec
 
 from harness.model import kinds
 from harness.model.probing import Probe
-from harness.model.protections import OFF, PROTECTIONS, protocol
+from harness.model.protections import OFF, PROTECTIONS, has_cipher, protocol
 from harness.model.ranges import Amount, Count, Figure, Size
 from harness.model.reread import Reread
 from harness.model.stalls import Stall
@@ -664,6 +664,11 @@ class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True
     def has_known_cipher(self) -> bool:
         """Whether its protection is known to encrypt or not, unlike a program's tunnel."""
         return not AS_PROGRAMS_SAY.issuperset(self.protection)
+
+    @property
+    def has_cipher(self) -> bool:
+        """Whether one of its protections costs the work of a cipher or a check."""
+        return any(map(has_cipher, self.protection))
 
     @property
     def framed(self) -> str:

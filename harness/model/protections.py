@@ -48,7 +48,8 @@ class Encapsulation(kinds.Declared, frozen=True, kw_only=True, forbid_unknown_fi
 
     Each packet grows by ``around_bytes`` of headers and check values, with ``has_ip`` also by a header of the
     link's IP, after it was padded to a multiple of ``pads_to_bytes``, but not beyond what passes. Of what
-    surrounds it ``sealed_bytes`` are encrypted; it ``encrypts`` what it carries, or only authenticates that.
+    surrounds it ``sealed_bytes`` are encrypted; it ``encrypts`` what it carries, or only authenticates that
+    by ``algorithms``, or does neither.
     The link's MTU shrinks by ``takes_bytes``. ``is_queued``: a worker encrypts, so for TCP packets have not
     been sent until then. With ``pre_existing`` no run makes it, and what it makes of packets is unknown. If
     it ``is_missing``, results have it, and the harness does not.
@@ -73,6 +74,11 @@ class Encapsulation(kinds.Declared, frozen=True, kw_only=True, forbid_unknown_fi
     def is_known(self) -> bool:
         """Whether it is known what it makes of packets."""
         return not (self.pre_existing or self.is_missing)
+
+    @property
+    def has_cipher(self) -> bool:
+        """Whether a core encrypts, or computes check values."""
+        return self.encrypts or bool(self.algorithms)
 
     def inner_mtu_bytes(self, mtu_bytes: int) -> int:
         """The longest IP packet that fits, where ``mtu_bytes`` fit without it."""
@@ -107,6 +113,11 @@ def require(name: str) -> None:
         raise UsageError(
             f"expected a protection that this harness has, found {name}", hint="see: harness list protections"
         )
+
+
+def has_cipher(protection: str) -> bool:
+    """Whether a protection of a column costs the work of a cipher or a check, as each proposal does."""
+    return protection not in PROTECTIONS or PROTECTIONS[protection].has_cipher
 
 
 def protocol(protection: str) -> str:

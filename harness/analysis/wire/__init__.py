@@ -89,7 +89,7 @@ class Encapsulated:
         return self._padded_bytes(cleartext_bytes) + self.by.around_bytes + ip_bytes
 
     def sealed_bytes(self, cleartext_bytes: int) -> int:
-        return self._padded_bytes(cleartext_bytes) + self.by.sealed_bytes
+        return self._padded_bytes(cleartext_bytes) + self.by.sealed_bytes if self.by.has_cipher else 0
 
     def inner_mtu_bytes(self, mtu_bytes: int) -> int:
         return self.by.inner_mtu_bytes(mtu_bytes)

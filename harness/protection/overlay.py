@@ -22,7 +22,7 @@ from harness.analysis import theory
 from harness.hosts import Host, programs
 from harness.hosts.journal import Breaks, Journal
 from harness.hosts.undo import UndoStep
-from harness.model import IPV6, End, addresses
+from harness.model import ENDS, IPV6, End, addresses
 from harness.model.errors import RequirementError
 from harness.model.protections import PROTECTIONS
 from harness.network import links
@@ -181,9 +181,9 @@ class Overlay(abc.ABC):
     SEALED_BYTES: ClassVar[int]
     HEADER_BYTES: ClassVar[int]
 
-    def words(self, path: LinkPath, /) -> tuple[str, ...]:
-        """What ip-link(8) is given of its interfaces over those of a path."""
-        del path
+    def words(self, path: LinkPath, end: End, /) -> tuple[str, ...]:
+        """What ip-link(8) is given of its interface at an end, over that of a path. Nothing is run yet."""
+        del path, end
         return ()
 
     @abc.abstractmethod
@@ -220,15 +220,16 @@ class Overlay(abc.ABC):
         for host in (below.initiator, below.target):
             require(host, (self.NAME,), made.title)
         within = inner_path(below, tag=self.run.plan.tag, level=underlay.level)
-        mtu_bytes, words = made.inner_mtu_bytes(underlay.mtu_bytes), self.words(below)
+        mtu_bytes = made.inner_mtu_bytes(underlay.mtu_bytes)
+        words = {end: self.words(below, end) for end in ENDS}
         with contextlib.ExitStack() as stack:
             stack.enter_context(closed(journal, within))
-            for (_, host, iface, *_), (_, _, under, *_) in zip(
+            for (end, host, iface, *_), (_, _, under, *_) in zip(
                 links.ends(within), links.ends(below), strict=True
             ):
                 over = under if self.IS_BOUND else ""
                 stack.enter_context(
-                    journal.hold(host, OverlayInterface(iface, self.NAME, mtu_bytes, over, words))
+                    journal.hold(host, OverlayInterface(iface, self.NAME, mtu_bytes, over, words[end]))
                 )
             breaks = stack.enter_context(self.keyed(underlay, within))
             layer = stack.enter_context(self.watched(below, within, underlay.raw, breaks))

@@ -136,7 +136,7 @@ class MacsecDriver(Overlay):
     def frames(self, underlay: Underlay) -> MacsecFrames:
         return MacsecFrames(macs=_macs(underlay.below))
 
-    def words(self, path: LinkPath) -> tuple[str, ...]:
+    def words(self, path: LinkPath, _end: End) -> tuple[str, ...]:
         if path.profile.hops is not None and path.profile.hops.is_routed:
             raise RequirementError(
                 f"MACsec needs one Ethernet from end to end, and {path.profile.name} has routers between",

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
+from unittest import mock
+
+import pytest
 
 from harness.analysis import theory
 from harness.analysis.wire import framing_of
-from harness.model import IpsecMode
-from harness.model.protections import NESTING, PROTECTIONS
+from harness.model import End, IpsecMode
+from harness.model.protections import NESTING, PROTECTIONS, Encapsulation, StackPlace
+from harness.network import links
+from harness.network.links import LinkPath
 from harness.protection import fail_closed, layer, overlay
 from harness.protection.kind import ProtectionContext, Underlay
 from harness.protection.xfrm_listener import ListenerReport, OverlayCounters, XfrmListeners
@@ -81,3 +87,39 @@ def datagram(payload: bytes, port: int = 0x4807) -> bytes:
     """An IPv4 packet with UDP between a port and the same."""
     header = bytes([0x45]) + bytes(8) + bytes([17]) + bytes(10)
     return header + 2 * port.to_bytes(2, "big") + bytes(4) + payload
+
+
+class WithPeers(overlay.Overlay):
+    """Each of its interfaces is told both addresses, as those of GRE are."""
+
+    NAME = "made-up"
+    IS_BOUND = False
+
+    def words(self, path: LinkPath, end: End) -> tuple[str, ...]:
+        own, peer = next((own, peer) for each, _, _, own, peer in links.ends(path) if each == end)
+        return ("local", own, "remote", peer)
+
+    def keyed(self, *_: Any) -> Any:
+        raise InterruptedError
+
+    def agreed(self, *_: Any) -> dict[str, str]:
+        return {}
+
+
+def test_each_end_s_interface_has_words_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Encapsulation(name="made-up", title="x", order=9, place=StackPlace.INTERFACE, takes_bytes=24)
+    monkeypatch.setitem(PROTECTIONS, made.name, made)
+    run, held = mock.MagicMock(), list[object]()
+    run.plan.tag = "abcd"
+
+    def hold(_: object, resource: object) -> contextlib.AbstractContextManager[None]:
+        held.append(resource)
+        return contextlib.nullcontext()
+
+    run.journal.hold = hold
+    with pytest.raises(InterruptedError), WithPeers(run=run).protect(UNDERLAY):
+        pass
+    near, far = (each for each in held if isinstance(each, overlay.OverlayInterface))
+    assert near.words == ("local", "198.18.7.1", "remote", "198.18.7.2")
+    assert far.words == ("local", "198.18.7.2", "remote", "198.18.7.1")
+    assert near.name == far.name == "habcdw7" and near.mtu_bytes == far.mtu_bytes == 1476

@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from harness.model import PROTECTION_OFF, TRANSPORTS
-from harness.model.protections import MADE, NESTING, PROTECTIONS
+from harness.model.protections import MADE, NESTING, PROTECTIONS, RECORDED
 from harness.planning.plan import make_plan
 from harness.planning.request import RunRequest
 from harness.protection import kinds
 from harness.storage import transports
 from harness.terminal.console import print_plan
+from tests.lanes.changes import BY_NAME
 from tests.unit import sources
 
 HARNESS = Path(__file__).parents[2] / "harness"
@@ -55,7 +56,7 @@ WORD = re.compile(
     r"(?<![a-z])(?:open-iscsi|iscsi\w*|nvme\w*|nbd\w*|lio|wireguard|macsec|mka|tls\w*|charon|strongswan)(?![a-z])",
     re.IGNORECASE,
 )
-MODULE = re.compile(r"harness\.(?:storage\.(iscsi|nvme|nbd)|protection\.(ipsec|macsec|mka|tls|wireguard))\b")
+MODULE = re.compile(rf"harness\.(?:storage|protection)\.({'|'.join(each.split('/')[1] for each in HOMES)})\b")
 CONSTANT = {"ISCSI", "NBD", "MACSEC", "MACSEC_MKA", "TLS", "WIREGUARD"}
 
 
@@ -79,6 +80,15 @@ def test_no_kind_is_named_away_from_its_home_and_each_is_listed() -> None:
     here = {name for name, each in PROTECTIONS.items() if not each.is_missing}
     assert {each.name for each in kinds.every()} == {"", *here}
     assert {name for names in NESTING for name in names} == here
+
+
+def test_each_protection_is_in_the_lists_outside_its_folder() -> None:
+    folders = {name: each.folder for name, each in PROTECTIONS.items() if each.folder}
+    assert not {*folders} - {*RECORDED}, "RECORDED in model/protections.py lacks it"
+    places = {f"protection/{folder}/" for folder in folders.values()}
+    assert not places - {*HOMES}, "HOMES above lacks it"
+    assert not {f"harness/{place}*" for place in places} - {*BY_NAME}, "BY_NAME in tests/lanes/ lacks it"
+    assert not [name for name in (*MADE, *TRANSPORTS) if not WORD.search(name)], "WORD above lacks it"
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -10,10 +10,12 @@ from msgspec.structs import replace
 from harness import model
 from harness.analysis.cpu_costs import Operation, Per
 from harness.analysis.interval import exact
-from harness.analysis.wire import framings
-from harness.explain import Explained, Limit, sentence, text, waterfall
+from harness.analysis.limit import Limit
+from harness.analysis.wire import framing_of
+from harness.explain import waterfall
 from harness.explain.evidence import Evidence, collect
 from harness.explain.predicted import Ends
+from harness.explain.text import Explained, sentence, text
 from harness.explain.verdict import Confidence
 from harness.model import IpsecMode
 from harness.model.protections import PROTECTIONS, Encapsulation, StackPlace, has_cipher
@@ -45,7 +47,7 @@ def test_only_what_neither_encrypts_nor_authenticates_has_none() -> None:
     assert has_cipher("null-sha256") and replace(BARE, algorithms=("gcm(aes)",)).has_cipher
     found = [model.Column("wired", names).has_cipher for names in ((), ("bare",), ("bare", "null-sha256"))]
     assert found == [False, False, True]
-    framing = known(framings.of((BARE.name,), {}, IpsecMode.TRANSPORT, 1500))
+    framing = known(framing_of((BARE.name,), {}, IpsecMode.TRANSPORT, 1500))
     assert (framing.packet_bytes(1000), framing.sealed_bytes(1000)) == (1024, 0)
 
 

@@ -60,7 +60,7 @@ class UnreadableJournal(HarnessError):
 
 
 @dataclass(eq=False)
-class _Held:
+class _HeldResource:
     """A resource that is up, and the number of its entry."""
 
     host: Host
@@ -86,7 +86,7 @@ class Journal:
             # A name of its own, because others share the folder.
             self._lasting = Journal(lasting / f"journal-{time.time_ns()}-{os.getpid()}.jsonl")
             self._lasting._file = local_operations.JournalFile(self._lasting.path, is_shared=True)
-        self._held: list[_Held] = []
+        self._held: list[_HeldResource] = []
         self.leaks: list[str] = []
         """One sentence for each resource that could not be undone. A run with any has failed."""
 
@@ -96,7 +96,7 @@ class Journal:
         what = f"{_called(resource)} {getattr(resource, resource.__struct_fields__[0])}"
         lasting: bool = getattr(resource, "lasting", False)
         entry = UndoEntry(what=what, steps=resource.undo(), netns=host.netns, lasting=lasting)
-        held = _Held(host, resource, entry, *self._write_down(host, entry))
+        held = _HeldResource(host, resource, entry, *self._write_down(host, entry))
         with contextlib.ExitStack() as stack:
             stack.callback(self._release, held)
             try:
@@ -129,12 +129,12 @@ class Journal:
         ledger = host.ledger or self
         return ledger, ledger.open(entry)
 
-    def _release(self, held: _Held) -> None:
+    def _release(self, held: _HeldResource) -> None:
         if held in self._held:
             self._held.remove(held)
         signals.surely(lambda: self._undo(held))
 
-    def _undo(self, held: _Held) -> None:
+    def _undo(self, held: _HeldResource) -> None:
         resource = held.resource
         # What cannot be undone must neither hide the first error nor keep the rest from being undone.
         try:

@@ -71,20 +71,20 @@ class Charon:
         ``message`` is nested: strings, bytes, lists of them, and sections. CommandFailed with charon's
         message if it refuses, or does not answer for ``within_s``; HostLost if the host is gone.
         """
-        answer, events = self._told(command, message or {}, "control-log", within_s)
+        answer, events = self._exchange(command, message or {}, "control-log", within_s)
         if answer.get("success", b"yes") != b"yes":
             logged = [_text(event.get("msg")) for event in events]
             raise _refused(self.host.name, command, _text(answer.get("errmsg") or b"no reason given"), logged)
 
     def settings(self, name: str) -> dict[str, str]:
         """What it has of a connection and of its child of the same name, in the words of swanctl.conf(5)."""
-        _, events = self._told("list-conns", {"ike": name}, "list-conn", ANSWER_DEADLINE_S)
+        _, events = self._exchange("list-conns", {"ike": name}, "list-conn", ANSWER_DEADLINE_S)
         found: Mapping[str, Any] = next((event[name] for event in events if name in event), {})
         child = found.get("children", {}).get(name, {})
         pairs = [*found.items(), *child.items()]
         return {key: _text(value) for key, value in pairs if isinstance(value, bytes)}
 
-    def _told(
+    def _exchange(
         self, command: str, message: Mapping[str, Any], event: str, within_s: float
     ) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
         try:

@@ -93,8 +93,8 @@ class AroundFault(around.Around):
         self.plan, self.fault, self.modules, self.is_here = plan, fault, modules, is_here
         self.parameters = fault.parameters
         self.may = Meanwhile(reconnects=True, breaks_air=fault.kind in OF_THE_AIR)
-        self._told = PRIVATE / f"over-{time.time_ns()}" if fault.kind == REBOOT else None
-        lasts = str(self._told or f"{fault.lasts_s + 2 * STARTING_S:g}")
+        self._over_file = PRIVATE / f"over-{time.time_ns()}" if fault.kind == REBOOT else None
+        lasts = str(self._over_file or f"{fault.lasts_s + 2 * STARTING_S:g}")
         self.program = fio_startup.open_loop(f"{plan.before_s - STARTING_S:g}", lasts, f"{plan.after_s:g}")
         self._clock = InitiatorClock()
         self._began_ns = self._ended_ns = 0
@@ -124,8 +124,8 @@ class AroundFault(around.Around):
                             fault.callback(getattr(resource, "restore", lambda: None))
                         over.wait(self._began_ns / 1e9 + self.fault.lasts_s - time.monotonic())
                     self._ended_ns = time.monotonic_ns()
-                    if self._told is not None:
-                        lun.path.initiator.write_secret(self._told, "")
+                    if self._over_file is not None:
+                        lun.path.initiator.write_secret(self._over_file, "")
             except BaseException as error:
                 failures.append(error)
 

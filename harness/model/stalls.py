@@ -21,7 +21,8 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
     A request is late if it took longer than ``late_ns`` since it was due, ended with an error, or could not
     be sent (``unsent``: too many were out). ``stall_ns`` is the longest time from when a late one was due
     until ``over_ns``, when one was on time again, and then all for a second; None if none was late, or if it
-    did not end. ``longest_ns`` is the longest latency. ``errnos`` counts failed requests, and the first of
+    did not end. From ``back_ns`` on, 95 % or more of each second's were on time; None if they always were, or
+    never again. ``longest_ns`` is the longest latency. ``errnos`` counts failed requests, and the first of
     them ended ``first_error_ns`` after the load began.
 
     ``hops`` are between the ends, which are not told of what breaks behind the next one. ``parameters`` of
@@ -41,6 +42,7 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
     longest_ns: Count
     stall_ns: Count | None = None
     over_ns: Count | None = None
+    back_ns: Count | None = None
     errnos: dict[Name, Count] = {}
     first_error_ns: Count | None = None
     written: Count = 0

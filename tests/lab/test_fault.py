@@ -135,9 +135,13 @@ def test_over_hops_each_fault_is_as_settings_say(tmp_path: Path, ip: str) -> Non
 
 @pytest.mark.long
 def test_over_wifi_a_station_that_lost_its_access_point_is_back(tmp_path: Path) -> None:
-    found = measured(tmp_path, *PROTECTED, faults=("ap-restarted:3s", "out-of-range:3s"), links=("wifi",))
-    assert len(found) == 6
+    faults = ("ap-restarted:3s", "out-of-range:3s", "roam")
+    found = measured(tmp_path, *PROTECTED, faults=faults, links=("wifi",))
+    assert len(found) == 9
     for record in found.values():
+        if of(record).fault == "roam":
+            assert (of(record).stall_ns or 0) < 1.5e9, of(record)
+            continue
         stall, associated = of(record), [state.bssid is not None for state in record.wifi]
         assert not all(associated) and associated[0] and associated[-1]
         # It looks each 5 s (wpa_supplicant), and TCP is told that nothing leaves.

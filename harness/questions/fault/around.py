@@ -26,7 +26,16 @@ from harness.network import faults
 from harness.network.links import LinkPath
 from harness.observe.counters import kernel_of
 from harness.questions.fault.requests import LoadOutput, judged
-from harness.questions.fault.section import OF_DISKS, OF_THE_AIR, REBOOT, REBOOT_S, SECTION, Fault, Faults
+from harness.questions.fault.section import (
+    OF_DISKS,
+    OF_THE_AIR,
+    REBOOT,
+    REBOOT_S,
+    ROAM,
+    SECTION,
+    Fault,
+    Faults,
+)
 from harness.runs import around, fio_startup, modules
 from harness.runs.measure import ConnectedLun, Meanwhile
 from harness.storage import configfs
@@ -92,7 +101,7 @@ class AroundFault(around.Around):
         process's."""
         self.plan, self.fault, self.modules, self.is_here = plan, fault, modules, is_here
         self.parameters = fault.parameters
-        self.may = Meanwhile(reconnects=True, breaks_air=fault.kind in OF_THE_AIR)
+        self.may = Meanwhile(reconnects=True, breaks_air=fault.kind in (*OF_THE_AIR, ROAM))
         self._over_file = PRIVATE / f"over-{time.time_ns()}" if fault.kind == REBOOT else None
         lasts = str(self._over_file or f"{fault.lasts_s + 2 * STARTING_S:g}")
         self.program = fio_startup.open_loop(f"{plan.before_s - STARTING_S:g}", lasts, f"{plan.after_s:g}")

@@ -174,6 +174,9 @@ def _stood_still(stall: Stall) -> str:
     back = ""
     if stall.fault == REBOOT:
         back = f" The target was back after {_time(lasts_ns)}, with what the run had made there."
+    if stall.back_ns is not None and abs(stall.back_ns - (stall.over_ns or 0)) > NEAR_NS:
+        after = _time(max(0, stall.back_ns - stall.began_ns))
+        back += f" Throughput was within 5 % again {after} after the fault began."
     return f"I/O stood still for {_time(stall.stall_ns)}{longer}.{back}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import errno
 import math
 from collections import Counter
@@ -11,6 +12,9 @@ import msgspec
 
 from harness.model.ranges import Count
 from harness.model.stalls import Stall
+
+PART = 0.05
+"""Throughput is back when no larger part of a second's requests is late."""
 
 SETTLED_NS = 10**9
 """A stall is over when all requests that were due for so long are on time."""
@@ -56,12 +60,26 @@ def judged(around: LoadReport, *, fault: str, began_ns: int, ended_ns: int) -> S
         longest_ns=max((latency for _, latency, _ in rows), default=0),
         stall_ns=None if over_ns is None else over_ns - began_late_ns,
         over_ns=over_ns,
+        back_ns=_back(rows, late),
         errnos={name.lower(): count for name, count in sorted(names.items())},
         first_error_ns=min((at_ns for at_ns, _ in failed), default=None),
         written=around.blocks,
         lost=len(around.lost),
         not_read_back=around.not_read_back,
     )
+
+
+def _back(rows: list[tuple[int, int, int]], late: list[int]) -> int | None:
+    """When throughput was within 5 % again: of no second that began later were more late."""
+    last = -1
+    for place, number in enumerate(late):
+        end = bisect.bisect(rows, (rows[number][0] + SETTLED_NS,))
+        if bisect.bisect_left(late, end) - place > PART * (end - number):
+            last = number
+    if last < 0:
+        return None
+    on_time = {*range(last + 1, len(rows))} - {*late}
+    return next((rows[number][0] + rows[number][1] for number in sorted(on_time)), None)
 
 
 def _length(stall: tuple[int, int | None]) -> float:

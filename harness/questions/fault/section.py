@@ -27,6 +27,9 @@ is longer."""
 OF_THE_AIR = ("ap-restarted", "out-of-range")
 """An access point is killed and back, or no radio hears another."""
 
+ROAM = "roam"
+"""A station associates anew, with the access point that there is."""
+
 OF_DISKS = {"disk-errors": ("sata-ssd", False), "disk-stalls": ("hdd-7200", True)}
 """A modelled disk answers with errors, or not at all: one like this, and whether it has moving parts."""
 
@@ -41,7 +44,7 @@ LASTING = (*OF_CABLES, *OF_THE_AIR, "target-down", "login-refused", *OF_DISKS, *
 """Faults that last for a time. The others: the target's server has no connections and takes none, or resets
 one and refuses the next."""
 
-OF_OWN_LINKS = ("hop-down", *OF_THE_AIR, "loss-1", "loss-10", "delay-10x", "delay-100x")
+OF_OWN_LINKS = ("hop-down", *OF_THE_AIR, ROAM, "loss-1", "loss-10", "delay-10x", "delay-100x")
 """Of these, what a run does to links that are its own."""
 
 OF_OWN_END = ("initiator-link-down", "loss-100-to-initiator")
@@ -50,7 +53,7 @@ OF_OWN_END = ("initiator-link-down", "loss-100-to-initiator")
 REBOOT = "target-rebooted"
 """The target boots anew, which takes as long as it takes; then the run makes there what it had made."""
 
-MOMENTARY = ("connection-reset", REBOOT, "sa-deleted", "rekey-ike", "rekey-child")
+MOMENTARY = (ROAM, "connection-reset", REBOOT, "sa-deleted", "rekey-ike", "rekey-child")
 """Faults without a time of their own. The target resets TCP's connections, or loses the associations of
 IPsec; new keys."""
 

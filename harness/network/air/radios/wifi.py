@@ -261,6 +261,21 @@ def require_agreed(found: WifiAssociation, network: Network) -> None:
         raise CommandFailed(f"expected an association with {wanted}, found {agreed}")
 
 
+class Reassociation(msgspec.Struct, frozen=True):
+    """A station that associates and agrees on keys anew, as when it roams; ``control`` is wpa_supplicant's
+    folder."""
+
+    iface: str
+    control: str
+
+    def acquire(self, host: Host) -> None:
+        host.run(["wpa_cli", "-p", self.control, "-i", self.iface, "reassociate"])
+
+    def undo(self) -> tuple[UndoStep, ...]:
+        """Nothing to do: it is associated again."""
+        return ()
+
+
 class OutOfRange(msgspec.Struct, frozen=True):
     """Radios that do not hear each other, while a program says so; it ends with ``running``."""
 
@@ -316,6 +331,7 @@ def bring_up(
         breaks: Mapping[str, tuple[Host, Resource]] = {
             "ap-restarted": (path.target, Killed(path.target_iface, hostapd, start)),
             "out-of-range": (host, apart),
+            "roam": (host, Reassociation(path.initiator_iface, str(folder / "wpa_supplicant"))),
         }
         yield stack.enter_context(links.ready(place, path)), agreed, breaks
 

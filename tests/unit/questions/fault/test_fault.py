@@ -28,6 +28,7 @@ from harness.questions.fault.section import (
     MOMENTARY,
     OF_THE_AIR,
     REBOOT,
+    ROAM,
     SECTION,
     Fault,
     Faults,
@@ -221,6 +222,13 @@ def test_a_stall_is_from_the_first_late_request_until_a_second_on_time() -> None
     # A short one before it is not the stall.
     before = stalled((3, 0.001, 0), (0.2, 0.2, 0), (2, 0.001, 0), (5, 0.2, 0), (2, 0.001, 0))
     assert before.stall_ns == 5 * S + S // 1000 and not stalled((3, 0.001, 0), (1, -1e-9, 0)).is_over
+    # Throughput is back when one in twenty is late, and no more.
+    assert whole.back_ns == whole.over_ns == 8 * S + S // 1000 and stalled((5, 0.001, 0)).back_ns is None
+    some = [(0.19, 0.001, 0), (0.01, 0.2, 0)]
+    mostly = stalled((3, 0.001, 0), (2, 0.2, 0), *some * 10, (2, 0.001, 0))
+    assert mostly.back_ns == 5 * S + S // 1000 and mostly.stall_ns == 4 * S + S // 1000
+    worse = stalled((3, 0.001, 0), (2, 0.2, 0), *[(0.09, 0.001, 0), (0.01, 0.2, 0)] * 10, (2, 0.001, 0))
+    assert worse.back_ns == 5.5 * S + S // 1000 and worse.over_ns == 6 * S + S // 1000
     # Requests that fail, that are not sent, and that never end.
     failed = stalled((3, 0.001, 0), (1, -1e-9, errno.EAGAIN), (1, 0.3, errno.EIO), (2, -1e-9, 0))
     assert (failed.stall_ns, failed.is_over, failed.unsent, failed.errnos) == (None, False, 100, {"eio": 100})
@@ -373,7 +381,7 @@ def lun_of(world: World, **changes: Any) -> ConnectedLun:
     usual: dict[str, Any] = {"profile": load_link("wired"), "hops": (world.host("hop", "harness-beef-3-1"),)}
     path = link_path(world, **usual | changes)
     keys = down("keys")
-    layer = mock.Mock(breaks=lambda: {kind: (path.target, keys) for kind in KINDS if "-" in kind})
+    layer = mock.Mock(breaks=lambda: dict.fromkeys(KINDS, (path.target, keys)))
     watched = (proof.CapturedLayer(path=path, capture=mock.Mock(), layer=layer),)
     return ConnectedLun(
         up=ColumnPath(link=path, path=path, watched=watched),
@@ -436,7 +444,7 @@ def test_a_hop_that_is_down_is_one_in_the_middle_towards_the_target() -> None:
         places("hop-down", lun_of(world, hops=()))
 
 
-@pytest.mark.parametrize("kind", OF_THE_AIR)
+@pytest.mark.parametrize("kind", (*OF_THE_AIR, ROAM))
 def test_a_fault_of_the_air_needs_radios(kind: str) -> None:
     lun = lun_of(World())
     radios = (lun.path.target, down("radio"))
@@ -447,7 +455,7 @@ def test_a_fault_of_the_air_needs_radios(kind: str) -> None:
         places(kind, bare)
     for each in KINDS:
         around_it = AroundFault(Faults(of_jobs={}), Fault(each, 1.0), is_here=True)
-        assert around_it.may.breaks_air is (each in OF_THE_AIR)
+        assert around_it.may.breaks_air is (each in (*OF_THE_AIR, ROAM))
 
 
 def test_a_reset_that_finds_no_connection_is_no_fault() -> None:

@@ -14,7 +14,7 @@ from harness.parse import open_loop, parameters
 from harness.parse.profiles import check_proposal
 from harness.planning import plan
 from harness.planning.request import RunRequest, goal, require_not_given
-from harness.questions.fault.section import KINDS, SECTION, Fault, Faults
+from harness.questions.fault.section import KINDS, REBOOT, SECTION, Fault, Faults
 from harness.results import rules
 
 IN_FLIGHT = 64
@@ -100,6 +100,8 @@ def make_plan(request: FaultRequest) -> Plan:
             }
             for name in made.transports
         },
+        # No machine boots more often than was asked for.
+        retries=0 if any(fault.kind == REBOOT for fault in faults) else made.retries,
         sections=SECTION.within(Faults(of_jobs=of_jobs)),
     )
     rules.check(made)

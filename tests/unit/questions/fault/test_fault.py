@@ -195,6 +195,10 @@ def test_a_damaged_setting_is_refused(wrong: dict[str, str]) -> None:
         rules.check(msgspec.structs.replace(plan, sections=SECTION.within(Faults(of_jobs=of_jobs))))
 
 
+def test_a_machine_boots_as_often_as_was_asked_for() -> None:
+    assert (planned(**REBOOTED).retries, planned(retries=1).retries) == (0, 1)
+
+
 def test_connections_have_trap_policies_unless_asked() -> None:
     def settings(*ike: str) -> dict[str, str]:
         (proposal,) = planned(ipsec=("on",), ike=ike).proposals.values()

@@ -75,7 +75,7 @@ def differences(
     before: dict[str, Snapshot], of: Site, but: re.Pattern[str] | None = None
 ) -> dict[str, list[str]]:
     """What has come (+) and gone (-) on each machine, once it has settled; empty if nothing has. What ``but``
-    matches may."""
+    matches may, as one boots anew: then what an earlier run may leave is gone, too."""
     end = time.monotonic() + SETTLE_S * of.patience
     while True:
         changed: dict[str, list[str]] = {}
@@ -84,7 +84,8 @@ def differences(
                 stays = STAYS.get(what)
                 new = (line for line in now[what] if line not in lines)
                 came = [f"+{line}" for line in new if stays is None or not stays.match(line)]
-                gone = [f"-{line}" for line in lines if line not in now[what]]
+                old = (line for line in lines if line not in now[what])
+                gone = [f"-{line}" for line in old if not (but and stays and stays.match(line))]
                 found = [line for line in came + gone if but is None or not but.match(line[1:])]
                 if found:
                     changed[f"{name}: {what}"] = found

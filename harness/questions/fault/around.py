@@ -152,7 +152,8 @@ class AroundFault(around.Around):
         """Of a target that has booted, when its interface is as it was before."""
         host, iface = path.target, path.target_iface
         for module in self.modules:
-            host.run(["modprobe", *module.split()])
+            # One that the kernel does not have is of a transport that has no column (``executor.prepare``).
+            host.run(["modprobe", *module.split()], check=False)
         configfs.mount(host, "target")
         runner.await_condition(
             lambda: is_up(host, iface, path.target_address),
@@ -242,8 +243,11 @@ def of(plan: Plan, cell: Cell) -> AroundFault | None:
         return None
     of_plan = SECTION.of(plan)
     is_here = plan.capabilities.shares_kernel
-    needs = modules.of_transports(plan).get(cell.column.transport or "", {})
-    of_target = dict.fromkeys((*modules.of(plan)["target"], *needs.get("target", ())))
+    # Of all transports: cells after this one find them loaded.
+    names = [*modules.of(plan)["target"]]
+    for needs in modules.of_transports(plan).values():
+        names += needs["target"]
+    of_target = dict.fromkeys(names)
     return AroundFault(of_plan, of_plan.of_jobs[cell.workload], [*of_target], is_here=is_here)
 
 

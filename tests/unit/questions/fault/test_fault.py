@@ -546,6 +546,13 @@ def test_a_target_that_has_booted_is_made_again_before_the_load_is_told(
     assert not journal.open_entries() and not journal.leaks
 
 
+def test_a_target_that_has_booted_has_the_modules_of_all_transports() -> None:
+    plan = planned(**REBOOTED, ipsec=("off",), transports=("iscsi", "nvme-tcp"))
+    for cell in cells(plan):
+        broken = around.of(plan, cell)
+        assert isinstance(broken, AroundFault) and {"iscsi_target_mod", "nvmet_tcp"} <= {*broken.modules}
+
+
 def test_a_reboot_that_would_end_more_than_the_target_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.questions.fault.around.kernel_of", lambda _host: "one")
     with pytest.raises(RequirementError, match="another machine as the target, found this one"):

@@ -13,11 +13,13 @@ from harness.model.stalls import Stall
 from harness.questions.fault import printed
 from harness.questions.fault.plan import FaultRequest, make_plan
 from harness.questions.fault.requests import LoadReport, judged
-from harness.questions.fault.section import Fault
+from harness.questions.fault.section import REBOOT, Fault
 from harness.questions.fault.theory import NEVER, StallBounds, expected
 from tests.unit.questions import carried_out as grids
 
 S = 10**9
+
+REBOOTED: dict[str, Any] = {"target": "ssh://root@nas", "links": ("wired=eth0",), "fault": (REBOOT,)}
 
 
 def planned(*faults: str, **more: Any) -> Any:

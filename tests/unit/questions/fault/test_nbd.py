@@ -7,8 +7,8 @@ import pytest
 
 from harness.model.stalls import KernelMessage
 from harness.questions.fault.section import Fault
-from harness.questions.fault.theory import NEVER, NONE, StallBounds
-from tests.unit.questions.fault.made import S, assert_settings_say, planned, said_of, stalled
+from harness.questions.fault.theory import NEVER, NONE, StallBounds, expected
+from tests.unit.questions.fault.made import S, assert_settings_say, planned, record, said_of, stalled
 
 
 def test_nobody_sets_a_timeout_unless_asked() -> None:
@@ -48,3 +48,18 @@ def test_a_timer_that_is_off_decides_nothing(timeout: str, who: str) -> None:
     gone = KernelMessage(at_ns=23 * S, text="block nbd0: Receive control failed (result -104)")
     said = said_of(msgspec.structs.replace(stall, messages=(gone,)), "nbd", timeout=timeout)
     assert f"20.0 s after the fault began, {who} gave the connection up" in said, said
+
+
+@pytest.mark.parametrize(
+    ("lasts_s", "dpd_delay", "is_foretold"),
+    # With 10 s, 113.8 and 347.8 s were measured: after 175 s charon gave its peer up.
+    [(100, "10", True), (300, "10", False), (300, "0", True), (300, None, True)],
+)
+def test_nothing_is_foretold_where_charon_gives_its_peer_up(
+    lasts_s: int, dpd_delay: str | None, is_foretold: bool
+) -> None:
+    stall = msgspec.structs.replace(stalled((5, 0.001, 0)), fault=f"loss-100:{lasts_s}s")
+    stall = msgspec.structs.replace(stall, ended_ns=stall.began_ns + lasts_s * S)
+    agreed = {"aes128gcm16": {"mode": "transport"} | ({"dpd_delay": dpd_delay} if dpd_delay else {})}
+    made = msgspec.structs.replace(record(stall, "nbd"), agreed=agreed)
+    assert (expected(made, stall) is not None) is is_foretold

@@ -5,10 +5,22 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from harness.model.errors import UsageError
 from harness.model.stalls import KernelMessage
-from harness.questions.fault.section import Fault
+from harness.questions.fault.around import AroundFault
+from harness.questions.fault.section import SECTION, Fault
 from harness.questions.fault.theory import StallBounds
-from tests.unit.questions.fault.made import S, assert_settings_say, said_of, stalled
+from harness.results import rules
+from harness.runs import around
+from tests.unit.questions.fault.made import (
+    REBOOTED,
+    S,
+    assert_settings_say,
+    cells,
+    planned,
+    said_of,
+    stalled,
+)
 
 
 def test_a_timer_that_is_said_when_it_begins_decides_when_it_has_run_out() -> None:
@@ -59,3 +71,24 @@ def test_settings_say_how_long_a_stall_is(
     fault: Fault, session: dict[str, str], found: StallBounds | None
 ) -> None:
     assert_settings_say("nvme-tcp", fault, session, found)
+
+
+def test_a_transport_without_the_setting_has_its_cells_once() -> None:
+    def settings(*over: str) -> list[tuple[str | None, dict[str, str]]]:
+        plan = planned("loss-100:5s", over=over, transports=("iscsi", "nvme-tcp"))
+        rules.check(plan)
+        return [(column.transport, SECTION.of(plan).of_jobs[job].parameters) for column, job in plan.places]
+
+    of_iscsi = [("iscsi", {"replacement_timeout": value}) for value in ("5", "15")]
+    assert settings("replacement_timeout=5,15") == [*of_iscsi, ("nvme-tcp", {})]
+    of_nvme = [("nvme-tcp", {"keep_alive_tmo": value}) for value in ("5", "10", "20")]
+    assert settings("replacement_timeout=5,15", "keep_alive_tmo=5,10,20") == [*of_iscsi, *of_nvme]
+    with pytest.raises(UsageError, match="there is no iSCSI or NVMe/TCP parameter 'timeout'"):
+        settings("timeout=5,15")
+
+
+def test_a_target_that_has_booted_has_the_modules_of_all_transports() -> None:
+    plan = planned(**REBOOTED, ipsec=("off",), transports=("iscsi", "nvme-tcp"))
+    for cell in cells(plan):
+        broken = around.of(plan, cell)
+        assert isinstance(broken, AroundFault) and {"iscsi_target_mod", "nvmet_tcp"} <= {*broken.modules}

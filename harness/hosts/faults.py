@@ -1,4 +1,4 @@
-"""What can happen to a host's daemon."""
+"""What can happen to a host, and to its daemons."""
 
 from __future__ import annotations
 
@@ -38,8 +38,6 @@ class Rebooted(msgspec.Struct, frozen=True):
 
     def acquire(self, host: Host) -> None:
         host.reboot(self.within_s)
-
-    def restore(self) -> None:
         self.again()
 
     def undo(self) -> tuple[UndoStep, ...]:

@@ -23,6 +23,7 @@ class Around(abc.ABC):
     """The load, in place of fio."""
 
     may = Meanwhile(reconnects=True)
+    """What may happen to its path."""
 
     parameters: Mapping[str, str] = {}
     """Of the session, in place of the plan's or besides them."""

@@ -202,7 +202,10 @@ def require_apart(path: LinkPath) -> None:
             hint="run the harness elsewhere",
         )
     if path.target.read_files([f"{PRIVATE.parent}/initiator.lock"])[0]:
-        raise RequirementError("expected a target that no other run uses, found one that is its initiator")
+        raise RequirementError(
+            "expected a target that no other run uses, found it as the initiator of one",
+            hint="wait for that run",
+        )
 
 
 def is_up(host: Host, iface: str, address: str) -> bool:

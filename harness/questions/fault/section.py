@@ -199,8 +199,10 @@ def _require_rebootable(plan: Plan) -> None:
             f"expected a file that outlasts a reboot for {REBOOT}, found {backing.path or backing.kind}",
             hint="leave --backing out, or name a file of a disk",
         )
-    if any(column.protection for column in plan.columns):
-        raise UsageError(f"expected columns without protection for {REBOOT}", hint="try --ipsec off")
+    if protected := next((column.label for column in plan.columns if column.protection), None):
+        raise UsageError(
+            f"expected columns without protection for {REBOOT}, found {protected}", hint="try --ipsec off"
+        )
 
 
 SECTION = FaultSection()

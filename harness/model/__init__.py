@@ -486,8 +486,8 @@ class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ``kernel_algorithms`` are the /proc/crypto names that the kernel must use. ``encrypts`` is false exactly
     if one of them only authenticates: ecb(cipher_null) or rfc4543(gcm(aes)). ``charon_plugins`` are
     the plugins beyond charon's base list. ``segmentation_offload``: TCP and ESP hand each other super-packets
-    (``harness/protection/ipsec/offload.py``). ``settings`` are further ones of both ends' connection, in the
-    words of swanctl.conf(5).
+    (``harness/protection/ipsec/offload.py``). ``settings`` are further ones of both ends' connection and of
+    their charon, in the words of swanctl.conf(5) and strongswan.conf(5).
     """
 
     name: Name

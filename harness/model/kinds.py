@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from harness.model.stalls import KERNEL
 from harness.model.units import parse_size, unknown_name
 
 FILE = "kind.toml"
@@ -65,15 +66,19 @@ class SessionParameter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class Timer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the initiator's kernel says of a timer: ``said`` is a pattern, ``parameters`` of a session set it.
-    It says so when the timer has run out and ``did`` what it is for, or when it ``begins``. If it says
-    ``unless`` at the same time, something else did."""
+    """What a kernel or daemon, the ``source`` (``stalls.LogLine``), says of a timer: ``said`` is a pattern,
+    whose groups ``did`` may name. ``parameters`` of a session, or of what the ends agreed on, set it. The
+    source says so when the timer has run out and ``did`` what it is for, or when it ``begins``. If it says
+    ``unless`` at the same time, something else did. One that ``repeats`` runs out again and again, and
+    matters where it decided."""
 
+    source: str = KERNEL
     said: str
     unless: str = ""
     did: str
     parameters: tuple[str, ...] = ()
     begins: bool = False
+    repeats: bool = False
 
 
 class TransportKind(Declared, frozen=True, kw_only=True, forbid_unknown_fields=True):

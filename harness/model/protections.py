@@ -20,11 +20,39 @@ UDP_HEADER_BYTES = 8
 """RFC 768."""
 
 
+RETRANSMISSION: Final = {"retransmit_timeout": "4.0", "retransmit_base": "1.8", "retransmit_tries": "5"}
+"""strongSwan's defaults (strongswan.conf(5)); the first in s."""
+
 IKE_SETTINGS: Final = {
     "connection": ("dpd_delay", "rekey_time", "reauth_time"),
     "child": ("start_action", "dpd_action", "close_action"),
+    "daemon": tuple(RETRANSMISSION),
 }
-"""What a proposal may set of a connection and of its child, in the words of swanctl.conf(5)."""
+"""What a proposal may set of a connection and of its child, in the words of swanctl.conf(5), and of charon
+itself, in those of strongswan.conf(5)."""
+
+CHARON: Final = "charon"
+
+_IKE_TIMERS: Final = (
+    kinds.Timer(
+        source=CHARON,
+        # Without an SPI it is of a negotiation that goes on.
+        said="^creating delete job for CHILD_SA ESP/0x(?!0+/)",
+        did="ended the kernel's wait for keys",
+        parameters=("xfrm_acq_expires",),
+    ),
+    kinds.Timer(
+        source=CHARON,
+        said="^giving up after (?P<count>[0-9]+) retransmits",
+        did="gave its peer up after {count} retransmissions",
+    ),
+    kinds.Timer(
+        source=CHARON,
+        said="^retransmit (?P<count>[0-9]+) of request",
+        did="asked its peer again (retransmission {count})",
+        repeats=True,
+    ),
+)
 
 
 class StackPlace(enum.StrEnum):
@@ -52,7 +80,7 @@ class Encapsulation(kinds.Declared, frozen=True, kw_only=True, forbid_unknown_fi
     by ``algorithms``, or does neither.
     The link's MTU shrinks by ``takes_bytes``. ``is_queued``: a worker encrypts, so for TCP packets have not
     been sent until then. With ``pre_existing`` no run makes it, and what it makes of packets is unknown. If
-    it ``is_missing``, results have it, and the harness does not.
+    it ``is_missing``, results have it, and the harness does not. ``timers`` decide when its keys are new.
     """
 
     place: StackPlace
@@ -69,6 +97,7 @@ class Encapsulation(kinds.Declared, frozen=True, kw_only=True, forbid_unknown_fi
     encrypts: bool = True
     pre_existing: bool = False
     is_missing: bool = False
+    timers: tuple[kinds.Timer, ...] = ()
 
     @property
     def is_known(self) -> bool:
@@ -118,6 +147,11 @@ def require(name: str) -> None:
 def has_cipher(protection: str) -> bool:
     """Whether a protection of a column costs the work of a cipher or a check, as each proposal does."""
     return protection not in PROTECTIONS or PROTECTIONS[protection].has_cipher
+
+
+def timers(protection: str) -> tuple[kinds.Timer, ...]:
+    """Those of a protection of a column; what is none of the others has IKE's."""
+    return PROTECTIONS[protection].timers if protection in PROTECTIONS else _IKE_TIMERS
 
 
 def protocol(protection: str) -> str:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from harness.model.ranges import Count
-from harness.model.texts import Detail, Name, Parameter, ParameterValue, Prose
+from harness.model.texts import Detail, HostName, Name, Parameter, ParameterValue, Prose
+
+KERNEL: Final = "kernel"
 
 
-class KernelMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of a kernel's log, ``at_ns`` after the load began."""
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
+    """What an end's kernel, its TCP or a daemon said ``at_ns`` after the load began."""
 
     at_ns: Count
     text: Prose
+    source: Detail = KERNEL
+    end: HostName = "initiator"
 
 
 class Stall(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +35,7 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
     the session are those that were set for this cell alone.
 
     Each written block was read back: ``written`` of them had acknowledged writes, and of ``lost`` ones the
-    last of these was not there. ``messages`` are the initiator's kernel's.
+    last of these was not there. ``messages`` are what timers and their likes had to say.
     """
 
     fault: Detail
@@ -48,7 +54,7 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
     written: Count = 0
     lost: Count = 0
     not_read_back: Detail | None = None
-    messages: tuple[KernelMessage, ...] = ()
+    messages: tuple[LogLine, ...] = ()
     hops: Count = 0
     parameters: dict[Parameter, ParameterValue] = {}
 

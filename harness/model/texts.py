@@ -168,7 +168,8 @@ Algorithm = Annotated[
 IkeWord = Annotated[
     str,
     Meta(
-        title="a word of an IKE daemon's configuration: a-z, 0-9, '_' and '-'", pattern=r"^[a-z0-9_-]{1,64}\Z"
+        title="a word of an IKE daemon's configuration: a-z, 0-9, '.', '_' and '-'",
+        pattern=r"^[a-z0-9._-]{1,64}\Z",
     ),
 ]
 """Of a proposal, or a plugin: part of charon's configuration."""

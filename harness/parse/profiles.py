@@ -327,7 +327,7 @@ def check_proposal(proposal: Proposal, refuse: Refuse) -> None:
         ("ike", words, (proposal.ike,)),
         ("kernel_algorithms", r"[a-z0-9_(),-]{1,64}", proposal.kernel_algorithms or ("",)),
         ("charon_plugins", words, proposal.charon_plugins),
-        ("settings", words, tuple(proposal.settings.values())),
+        ("settings", r"[a-z0-9._-]{1,64}", tuple(proposal.settings.values())),
     ):
         for value in values:
             if not re.fullmatch(pattern, value):
@@ -343,6 +343,10 @@ def check_proposal(proposal: Proposal, refuse: Refuse) -> None:
             f"expected settings of a connection, found {', '.join(others)}",
             f"these are: {', '.join(known)}",
         )
+    for name in IKE_SETTINGS["daemon"]:
+        # charon takes its default for what it cannot read, and says nothing.
+        if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,3})?", value := proposal.settings.get(name, "0")):
+            raise refuse("settings", f"expected {name} as a number, found {shown(value)}", f"try {name}=2")
     if others := sorted({*proposal.charon_plugins} - CHARON_PLUGINS):
         raise refuse(
             "charon_plugins",

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import abc
 import struct
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from harness.hosts.journal import Breaks
 from harness.model import IPV4, IPV6, End, Family
@@ -176,6 +176,15 @@ class Frames(Protocol):
         return False
 
 
+class Said(NamedTuple):
+    """What a daemon or kernel, the ``source`` of an ``end``, said; ``at_ns`` is since 1970 by its clock."""
+
+    end: End
+    source: str
+    at_ns: int
+    text: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Layer(abc.ABC):
     """A protection that is up. ``agreed`` goes into the record, and may be filled in later.
@@ -210,6 +219,10 @@ class Layer(abc.ABC):
     @abc.abstractmethod
     def look(self) -> tuple[EndCounts, ...]:
         """The ends of ``links.ends`` now, the initiator's first. CommandFailed if one does not answer."""
+
+    def said(self) -> Iterator[Said]:
+        """What its daemons have said until now, or its kernels of new keys."""
+        yield from ()
 
     def due(self, before: Tally, after: Tally, one_in: int) -> Due:
         """What the capture of what an end sent has to hold of the time between two of its tallies."""

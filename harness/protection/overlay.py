@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,7 +30,7 @@ from harness.network.links import LinkPath
 from harness.protection import xfrm_listener
 from harness.protection.fail_closed import AllowOutbound, InterfaceFailClosed, UnreachableRoute
 from harness.protection.kind import Attempt, ProtectionContext, Underlay
-from harness.protection.layer import Carried, Due, EndCounts, Layer, Tally, due_by_number
+from harness.protection.layer import Carried, Due, EndCounts, Layer, Said, Tally, due_by_number
 from harness.protection.xfrm_listener import ListenerReport, XfrmListeners
 from harness.storage import requests
 
@@ -195,6 +195,12 @@ class Overlay(abc.ABC):
         """What holds between the ends, for the record. CommandFailed if it is not what was asked for."""
 
     @staticmethod
+    def said(reports: Sequence[ListenerReport], /) -> Iterable[Said]:
+        """As ``Layer.said``."""
+        del reports
+        return ()
+
+    @staticmethod
     def due(before: Tally, after: Tally, one_in: int, /) -> Due:
         return due_by_number(before, after, one_in)
 
@@ -254,6 +260,9 @@ class OverlayLayer(Layer):
 
     def look(self) -> tuple[EndCounts, ...]:
         return tuple(map(self._look, self.watchers.look()))
+
+    def said(self) -> Iterator[Said]:
+        yield from self.kind.said(self.watchers.look())
 
     def _look(self, report: ListenerReport) -> EndCounts:
         counted = report.carried

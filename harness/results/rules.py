@@ -28,7 +28,7 @@ from harness.model import (
 )
 from harness.model.errors import UsageError
 from harness.model.escape import printable
-from harness.model.protections import PROTECTIONS, check_stack
+from harness.model.protections import IKE_SETTINGS, PROTECTIONS, check_stack
 from harness.model.units import LARGEST, check_name, format_size, shown, unknown_name
 from harness.parse import jobfile, profiles
 
@@ -368,7 +368,15 @@ def typed(link: LinkProfile) -> str:
 
 
 def _proposals(plan: Plan) -> None:
-    """A module that serves every security association of a machine is loaded in the lab alone."""
+    """A module that serves every security association of a machine is loaded in the lab alone, and a host
+    has one charon for all proposals."""
+    for setting in IKE_SETTINGS["daemon"]:
+        values = {proposal.settings.get(setting) for proposal in plan.proposals.values()}
+        if len(values) > 1:
+            found = " and ".join(sorted(value or "none" for value in values))
+            raise UsageError(
+                f"expected one {setting} for all proposals, found {found}", hint="measure them in turn"
+            )
     for name, proposal in plan.proposals.items():
         if proposal.segmentation_offload and not plan.capabilities.boots_one_kernel:
             raise UsageError(

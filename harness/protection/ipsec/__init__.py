@@ -273,9 +273,11 @@ class Tunnel:
         charon.ask("load-conn", {self.name: _connection(self, end)})
 
     def settings(self, charon: Charon) -> dict[str, str]:
-        """Those that the proposal sets, as an end's charon has them."""
-        has = charon.settings(self.name) if self.proposal.settings else {}
-        return {name: has[name] for name in self.proposal.settings if name in has}
+        """Those that the proposal sets, as an end's charon has them, with its timers."""
+        if not self.proposal.settings:
+            return {}
+        has = charon.settings(self.name)
+        return {name: has[name] for name in self.proposal.settings if name in has} | {**charon.configured}
 
     @contextlib.contextmanager
     def up(self, ends: tuple[Charon, Charon]) -> Iterator[None]:

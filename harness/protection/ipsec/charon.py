@@ -14,7 +14,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from vici.protocol import Message, Packet, Transport
 from harness.hosts import Daemon, Host
 from harness.model.errors import CommandFailed
 from harness.model.escape import printable
+from harness.model.protections import RETRANSMISSION
 
 PROGRAM = "/usr/sbin/charon-systemd"
 BASE_PLUGINS = (
@@ -57,10 +58,13 @@ _NOISE = re.compile(r"(generating|parsed) |(sending|received) packet|retransmit 
 @dataclass(frozen=True, kw_only=True)
 class Charon:
     """A running charon; one for each host, shared by its columns. ``socket`` leads to its VICI socket.
-    ``daemon`` is its process, None while it starts."""
+    ``daemon`` is its process, None while it starts. ``configured`` has the timers that it was started
+    with, and ``log`` what it said, each line with its time in s since 1970."""
 
     host: Host
     socket: Path
+    log: Path
+    configured: Mapping[str, str] = field(default_factory=dict)
     daemon: Daemon | None = None
 
     def ask(
@@ -185,12 +189,24 @@ def _refused(host: str, command: str, words: str, logged: Sequence[str]) -> Comm
 
 
 @contextlib.contextmanager
-def running(host: Host, folder: Path, *, log: Path, plugins: str, port: int = ANY_PORT) -> Iterator[Charon]:
+def running(
+    host: Host,
+    folder: Path,
+    *,
+    log: Path,
+    plugins: str,
+    port: int = ANY_PORT,
+    timers: Mapping[str, str] = RETRANSMISSION,
+) -> Iterator[Charon]:
     """Keep a charon running on a host while the context lasts.
 
     ``folder`` is for its socket and configuration, ``port`` the UDP port on which it can be called.
+    ``timers`` replace strongSwan's.
     """
     (expires,) = host.read_files([ACQUIRE_EXPIRES])
+    expires = expires.strip() or "165"
+    configured = {**RETRANSMISSION, **timers}
+    of_daemon = "\n".join(f"    {name} = {value}" for name, value in configured.items())
     host.write_secret(
         folder / CONFIGURATION,
         f"""\
@@ -200,12 +216,13 @@ charon-systemd {{
     port_nat_t = {ANY_PORT}
     install_routes = no
     routing_table = 0
+{of_daemon}
     plugins {{
         vici {{
             socket = unix://{RUN / SOCKET}
         }}
         kernel-netlink {{
-            xfrm_acq_expires = {expires.strip() or 165}
+            xfrm_acq_expires = {expires}
         }}
     }}
     journal {{
@@ -215,13 +232,16 @@ charon-systemd {{
         stderr {{
             default = 1
             flush_line = yes
+            time_format = %s
+            time_add_ms = yes
         }}
     }}
 }}
 """,
     )
     with host.reach(folder / SOCKET) as near:
-        charon = Charon(host=host, socket=near)
+        configured["xfrm_acq_expires"] = expires
+        charon = Charon(host=host, socket=near, log=log, configured=configured)
         with host.daemon(
             ["unshare", "--mount", "sh", "-c", START, "sh", str(folder), PROGRAM],
             log=log,

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from harness.hosts import PRIVATE, Host, programs
 from harness.hosts.journal import Resource
-from harness.model import Plan, Proposal
+from harness.model import ENDS, Plan, Proposal
 from harness.model.errors import CommandFailed
+from harness.model.protections import IKE_SETTINGS
 from harness.network import links
 from harness.protection import ipsec
 from harness.protection.ipsec import charon, offload
@@ -48,6 +49,7 @@ class CharonDaemons:
         if running is None or not running.answers():
             proposals = self.run.plan.proposals.values()
             plugins = sorted({name for proposal in proposals for name in proposal.charon_plugins})
+            set_to = {key: value for proposal in proposals for key, value in proposal.settings.items()}
             running = self._charons[name] = stack.enter_context(
                 charon.running(
                     host,
@@ -55,6 +57,7 @@ class CharonDaemons:
                     log=logs / f"charon-{host.name}.log",
                     plugins=" ".join((charon.BASE_PLUGINS, *plugins)),
                     port=port,
+                    timers={name: set_to[name] for name in IKE_SETTINGS["daemon"] if name in set_to},
                 )
             )
         return running
@@ -113,6 +116,7 @@ class IpsecDriver:
                 listeners=listeners,
                 agreed=ipsec.negotiated(below.initiator, listeners.look(), self.proposal, mode)
                 | tunnel.settings(charons[0]),
+                logs={end: each.log for end, each in zip(ENDS, charons, strict=True)},
                 breaks=breaks,
             )
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from ipaddress import ip_address
+from pathlib import Path
 
 import msgspec
 
 from harness.analysis import theory
 from harness.model import IPV4, IPV6, End, Family, IpsecMode
-from harness.model.protections import UDP_HEADER_BYTES
+from harness.model.protections import CHARON, UDP_HEADER_BYTES
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.protection.ipsec import IKE_PORT
@@ -23,6 +25,7 @@ from harness.protection.layer import (
     EndCounts,
     Frames,
     Layer,
+    Said,
     Tally,
     of_ip,
     within_ip,
@@ -31,6 +34,9 @@ from harness.protection.xfrm_listener import ListenerReport, XfrmListeners, rece
 
 IPPROTO_UDP, IPPROTO_ESP = 17, 50
 TITLE = "ESP"
+_LOGGED = re.compile(r"^(\d+)\.(\d{3}) \d+\[\w+\] (.*)$", re.MULTILINE)
+"""Of charon's log: the time, the thread and what it is about, the message (``charon.running``)."""
+
 TCP_HEADER_BYTES = 60
 """The most that its four bits for the length can say."""
 
@@ -104,10 +110,18 @@ class EspLayer(Layer):
     algorithms: tuple[str, ...]
     mode: IpsecMode
     listeners: XfrmListeners
+    logs: Mapping[End, Path] = field(default_factory=dict)
+    """What charon says at each end."""
 
     @property
     def title(self) -> str:
         return TITLE
+
+    def said(self) -> Iterator[Said]:
+        for end, log in self.logs.items():
+            text = log.read_text(encoding="utf-8", errors="replace")
+            for seconds, ms, line in _LOGGED.findall(text):
+                yield Said(end, CHARON, int(seconds) * 10**9 + int(ms) * 10**6, line)
 
     def look(self) -> tuple[EndCounts, ...]:
         return tuple(

@@ -20,14 +20,14 @@ from dataclasses import dataclass
 
 from harness.hosts import Host
 from harness.hosts.journal import Breaks, Resource
-from harness.model import IPV4, Family, addresses
+from harness.model import ENDS, IPV4, Family, addresses
 from harness.model.errors import CommandFailed
 from harness.model.protections import PROTECTIONS, UDP_HEADER_BYTES
 from harness.network import links, sysctls
 from harness.network.links import LinkPath
 from harness.protection import layer, overlay
 from harness.protection.kind import Found, Leg, Protection, Underlay
-from harness.protection.layer import Due, Tally, of_ip, within_ip
+from harness.protection.layer import Due, Said, Tally, of_ip, within_ip
 from harness.protection.overlay import Overlay
 from harness.protection.xfrm_listener import ListenerReport
 
@@ -153,9 +153,16 @@ class WireGuardDriver(Overlay):
             yield breaks
 
     def agreed(self, reports: Sequence[ListenerReport], _underlay: Underlay) -> dict[str, str]:
-        if not all(report.carried.agreed["handshake_unix_s"] for report in reports):
+        if not all(report.carried.agreed["handshake_unix_ns"] for report in reports):
             raise CommandFailed("expected a WireGuard handshake at both ends, found none")
         return {"algorithm": CIPHER}
+
+    @staticmethod
+    def said(reports: Sequence[ListenerReport]) -> Iterator[Said]:
+        """Only of the last handshake, which the kernel knows."""
+        for end, report in zip(ENDS, reports, strict=True):
+            at_ns = int(report.carried.agreed["handshake_unix_ns"])
+            yield Said(end, PROTECTIONS[WIREGUARD].title, at_ns, "handshake")
 
     @staticmethod
     def due(before: Tally, after: Tally, one_in: int) -> Due:

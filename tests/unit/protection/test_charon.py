@@ -41,7 +41,7 @@ def serving(place: Path, serve: Callable[[socket.socket], None]) -> Iterator[Cha
         listener.settimeout(PATIENCE_S)
         thread = threading.Thread(target=accept, daemon=True)
         thread.start()
-        yield Charon(host=NamespaceHost("nas"), socket=place / "charon.vici")
+        yield Charon(host=NamespaceHost("nas"), socket=place / "charon.vici", log=place / "log")
         thread.join(PATIENCE_S)
         (place / "charon.vici").unlink()
 
@@ -136,13 +136,13 @@ def test_a_command_that_charon_does_not_know_or_answer_is_reported(tmp_path: Pat
 
 
 def test_a_charon_that_is_not_there_does_not_answer_and_a_lost_host_is_to_blame(tmp_path: Path) -> None:
-    absent = Charon(host=NamespaceHost("nas"), socket=tmp_path / "charon.vici")
+    absent = Charon(host=NamespaceHost("nas"), socket=tmp_path / "charon.vici", log=tmp_path / "log")
     assert not absent.answers()
     with pytest.raises(CommandFailed, match="No such file"):
         absent.ask("stats")
     lost = mock.Mock(read_files=mock.Mock(side_effect=HostLost("the nas was lost")))
     with pytest.raises(HostLost):
-        Charon(host=lost, socket=absent.socket).ask("stats")
+        Charon(host=lost, socket=absent.socket, log=absent.log).ask("stats")
 
 
 def test_it_runs_with_another_ike_daemon_and_changes_nothing_of_the_machine(
@@ -151,13 +151,24 @@ def test_it_runs_with_another_ike_daemon_and_changes_nothing_of_the_machine(
     world = World(secret_files={charon.ACQUIRE_EXPIRES: "30\n"})
     monkeypatch.setattr(Charon, "ask", lambda asked, *words, **more: world.ask(asked, *words, **more))
     place = tmp_path / "charon-target"
-    with charon.running(world.host("target"), place, log=tmp_path / "log", plugins="vici", port=3264):
+    log, tries = tmp_path / "log", {"retransmit_tries": "2"}
+    with charon.running(
+        world.host("target"), place, log=log, plugins="vici", port=3264, timers=tries
+    ) as running:
         conf = world.secret_files[str(place / "charon.conf")].split("\n")
     settings = dict(line.strip().split(" = ") for line in conf if " = " in line)
     wanted = {"port": "3264", "port_nat_t": "0", "install_routes": "no", "routing_table": "0"}
     # The last is what was there.
     wanted |= {"socket": "unix:///run/charon.vici", "xfrm_acq_expires": "30"}
+    # What nobody changes is strongSwan's; lines of the log begin with the time in ms.
+    wanted |= {
+        "retransmit_timeout": "4.0",
+        "retransmit_tries": "2",
+        "time_format": "%s",
+        "time_add_ms": "yes",
+    }
     assert settings == settings | wanted
+    assert running.configured.items() <= wanted.items() | {("retransmit_base", "1.8")}
     (start,) = [c.argv for c in world.commands if c.argv[0] == "daemon"]
     assert start[1:3] == ("unshare", "--mount"), "the folder is /run for it alone"
     assert start[-2:] == (str(place), charon.PROGRAM)

@@ -310,7 +310,8 @@ def raised_tunnel(
 ) -> tuple[Connection, Connection]:
     """What both ends were told of the connection, once it is down again."""
     link = path(world, is_shared=is_shared)
-    ends = (Charon(host=link.initiator, socket=NOWHERE), Charon(host=link.target, socket=NOWHERE))
+    near, far = (Charon(host=host, socket=NOWHERE, log=NOWHERE) for host in (link.initiator, link.target))
+    ends = (near, far)
     world.make(f"netns {NAME}")
     tunnel = ipsec.Tunnel(path=link, name=NAME, proposal=proposal, mode=mode, credentials=credentials)
     with tunnel.up(ends):

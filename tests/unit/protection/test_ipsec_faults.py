@@ -22,7 +22,9 @@ def broken(world: World, kind: str) -> tuple[Host, list[int], list[str]]:
     """A fault, held and over: what it is, the signals that charon got, and what its successor was told."""
     path = link_path(world)
     daemon, tunnel = mock.Mock(), mock.Mock(path=path)
-    ends = tuple(Charon(host=host, socket=Path("x"), daemon=daemon) for host in (path.initiator, path.target))
+    nowhere = Path("x")
+    hosts = (path.initiator, path.target)
+    ends = tuple(Charon(host=host, socket=nowhere, log=nowhere, daemon=daemon) for host in hosts)
     host, resource = faults.of_tunnel(tunnel, (ends[0], ends[1]), lambda: ends[1])[kind]
     resource.acquire(host)
     assert resource.undo() == ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -21,7 +22,7 @@ from harness.observe.counters import InterfaceCounters
 from harness.protection import proof as module
 from harness.protection.capture import PRIMES, Capture, Seen
 from harness.protection.ipsec.layer import EspLayer
-from harness.protection.layer import Tally
+from harness.protection.layer import Said, Tally
 from harness.protection.proof import CapturedLayer, EndCounters, Segments, collect, judge, snapshot
 from harness.protection.xfrm_listener import ListenerReport, SaCounters, XfrmListeners
 from tests.unit.fakes import PROC_NET_SNMP, FakeXfrmListener, World
@@ -70,6 +71,14 @@ def protection(
 ) -> EspLayer:
     listeners = XfrmListeners(ends=(FakeXfrmListener(report),) * 2)
     return EspLayer(below=link(), algorithms=algorithms, mode=mode, listeners=listeners)
+
+
+def test_charon_s_log_says_when(tmp_path: Path) -> None:
+    log = tmp_path / "charon.log"
+    log.write_text("1700000116.018 14[IKE] giving up after 5 retransmits\n\n00[DMN] of another kind\n")
+    layer = dataclasses.replace(protection(), logs={"target": log})
+    at_ns = 1_700_000_116_018 * 10**6
+    assert [*layer.said()] == [Said("target", "charon", at_ns, "giving up after 5 retransmits")]
 
 
 def watched(layer: EspLayer | None = None, path: LinkPath | None = None, **more: Any) -> CapturedLayer:

@@ -145,17 +145,18 @@ class WireGuardCounters:
 
     def look(self) -> dict[str, Any]:
         found = {"tx_bytes": 0, "rx_bytes": 0}
-        handshake_unix_s = 0
+        handshake_unix_ns = 0
         for reported in self.family.ask(WG_GET, self.name, NLM_F_DUMP):
             for _, text in attributes(reported.get(WG_PEERS, b"")):
                 peer = dict(attributes(text))
                 found["tx_bytes"] += number(peer[PEER_TX])
                 found["rx_bytes"] += number(peer[PEER_RX])
-                handshake_unix_s = number(peer[PEER_HANDSHAKE][:8])
+                seconds, ns = struct.unpack("=qq", peer[PEER_HANDSHAKE])
+                handshake_unix_ns = seconds * 10**9 + ns
         # The kernel counts datagrams only for the whole interface.
         fields = lines_of("/proc/net/dev", self.interface + ":").partition(":")[2].split()
         found |= {"rx_packets": int(fields[1]), "tx_packets": int(fields[9])}
-        return {**found, "numbers": {}, "agreed": {"handshake_unix_s": handshake_unix_s}}
+        return {**found, "numbers": {}, "agreed": {"handshake_unix_ns": handshake_unix_ns}}
 
 
 if __name__ == "__main__":

@@ -44,10 +44,10 @@ def test_packets_are_padded_within_the_interface_s_mtu() -> None:
 
 
 def test_one_that_is_not_what_was_asked_for_is_refused() -> None:
-    tunnel, done = wireguard.WireGuardDriver(run=RUN), carried(handshake_unix_s=1_700_000_000)
+    tunnel, done = wireguard.WireGuardDriver(run=RUN), carried(handshake_unix_ns=1_700_000_000 * 10**9)
     assert tunnel.agreed((done, done), UNDERLAY) == {"algorithm": "chacha20poly1305"}
     with pytest.raises(CommandFailed, match="handshake"):
-        tunnel.agreed((done, carried(handshake_unix_s=0)), UNDERLAY)
+        tunnel.agreed((done, carried(handshake_unix_ns=0)), UNDERLAY)
 
 
 def test_packets_are_known_by_their_numbers() -> None:

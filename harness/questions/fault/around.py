@@ -9,7 +9,7 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,13 +18,14 @@ import msgspec
 from harness.hosts import PRIVATE, Host, NamespaceHost, runner
 from harness.hosts.faults import Rebooted
 from harness.hosts.journal import Journal, Resource
-from harness.model import Cell, Plan, Record, kinds
+from harness.model import Cell, Plan, Record
 from harness.model.addresses import UNIQUE_LOCAL
 from harness.model.errors import CommandFailed, RequirementError
-from harness.model.stalls import KernelMessage
+from harness.model.stalls import LogLine
 from harness.network import faults
 from harness.network.links import LinkPath
 from harness.observe.counters import kernel_of
+from harness.questions.fault import logs
 from harness.questions.fault.requests import LoadOutput, judged
 from harness.questions.fault.section import (
     OF_DISKS,
@@ -36,6 +37,7 @@ from harness.questions.fault.section import (
     Fault,
     Faults,
 )
+from harness.questions.fault.timers import possible, speaks_of
 from harness.runs import around, fio_startup, modules
 from harness.runs.measure import ConnectedLun, Meanwhile
 from harness.storage import configfs
@@ -106,6 +108,7 @@ class AroundFault(around.Around):
         lasts = str(self._over_file or f"{fault.lasts_s + 2 * STARTING_S:g}")
         self.program = fio_startup.open_loop(f"{plan.before_s - STARTING_S:g}", lasts, f"{plan.after_s:g}")
         self._clock = InitiatorClock()
+        self._logs_ahead_ns: Mapping[str, int] = {}
         self._began_ns = self._ended_ns = 0
 
     @contextlib.contextmanager
@@ -123,6 +126,7 @@ class AroundFault(around.Around):
                             stack.enter_context(watchdog(host, resource, ends_s + WATCHDOG_S, folder))
                     if over.wait(self.plan.before_s):
                         return
+                    self._logs_ahead_ns = logs.ahead_ns(lun.path)
                     if not self.is_here:
                         self._clock = marked(lun.path.initiator, self.fault.name)
                     with contextlib.ExitStack() as fault:
@@ -140,8 +144,10 @@ class AroundFault(around.Around):
 
         thread = threading.Thread(target=break_it)
         thread.start()
+        boots = self.fault.kind == REBOOT
         try:
-            yield
+            with logs.tcp_watched(lun.path, folder, boots=boots):
+                yield
         finally:
             over.set()
             thread.join()
@@ -180,17 +186,27 @@ class AroundFault(around.Around):
         ]
         began_ns = next((at_ns for at_ns, text in logged if text == self._clock.mark), self._began_ns)
         messages = [
-            KernelMessage(at_ns=at_ns + stall.began_ns - began_ns, text=text)
+            LogLine(at_ns=at_ns + stall.began_ns - began_ns, text=text)
             for at_ns, text in logged
             if at_ns + stall.began_ns >= began_ns and text != self._clock.mark
         ]
-        timers = kinds.transport(record.column.transport or "").timers
-        spoken = [m for m in messages if any(re.search(timer.said, m.text) for timer in timers)]
-        kept = sorted({*messages[:MOST_MESSAGES], *spoken[-MOST_MESSAGES:]}, key=lambda m: m.at_ns)
+        heard = [
+            LogLine(at_ns=said.at_ns - start_ns, text=said.text, source=said.source, end=said.end)
+            for said in logs.heard(lun.path, lun.up.layers, raw, self._logs_ahead_ns)
+            if said.at_ns - start_ns >= stall.began_ns
+        ]
+        known = [timer for timer, _ in possible(record)]
+        spoken = [line for line in (*messages, *heard) if any(speaks_of(timer, line) for timer in known)]
+        spoken.sort(key=_when)
+        kept = sorted({*messages[:MOST_MESSAGES], *spoken[-MOST_MESSAGES:]}, key=_when)
         stall = msgspec.structs.replace(
             stall, messages=tuple(kept), hops=len(lun.link.hops), parameters=self.fault.parameters
         )
         return msgspec.structs.replace(record, stall=stall)
+
+
+def _when(line: LogLine) -> int:
+    return line.at_ns
 
 
 def require_apart(path: LinkPath) -> None:
@@ -226,9 +242,7 @@ def marked(host: Host, fault: str) -> InitiatorClock:
     """Write the line, and ask for the clock."""
     mark = f"harness: {fault} begins ({time.time_ns()})"
     host.run(["sh", "-c", 'echo "$1" > /dev/kmsg', "sh", mark])
-    before_ns = time.monotonic_ns()
-    there_ns = msgspec.json.decode(host.call(__package__, "clock", "monotonic_ns"), type=int)
-    return InitiatorClock(there_ns - (before_ns + time.monotonic_ns()) // 2, mark)
+    return InitiatorClock(logs.host_ahead_ns(host, "monotonic_ns"), mark)
 
 
 @contextlib.contextmanager

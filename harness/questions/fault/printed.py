@@ -4,48 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from tabulate import tabulate
 
-from harness.model import Record, kinds
-from harness.model.kinds import Timer
+from harness.model import Record
 from harness.model.lines import counted
 from harness.model.stalls import Stall
 from harness.model.units import format_duration
 from harness.questions.fault.section import REBOOT
 from harness.questions.fault.theory import Shorter, StallBounds, expected, shorter
-
-NEAR_NS = 10**9
-"""A timer that ran out so shortly before the end of a stall, or its first error, decided it: kernels count
-long timers in steps of up to 0.6 s (kernel/time/timer.c)."""
-
-
-AT_ONCE_NS = 10**8
-
-EARLY = 0.95
-"""A message that comes before so much of a timer's time is not of the timer: the connection was lost."""
-
-
-class TimerMessage(NamedTuple):
-    """A timer of which a kernel spoke last at ``at_ns``; ``set_to`` has its parameters and their values."""
-
-    timer: Timer
-    at_ns: int
-    set_to: str
-    lasts_ns: int
-
-    def decides(self, stall: Stall) -> bool:
-        """Whether it ran out right before I/O was back, or the first error came."""
-        due_ns = self.at_ns + (self.lasts_ns if self.timer.begins else 0)
-        return any(
-            0 <= end_ns - due_ns <= NEAR_NS
-            for end_ns in (stall.over_ns, stall.first_error_ns)
-            if end_ns is not None
-        )
+from harness.questions.fault.timers import AT_ONCE_NS, NEAR_NS, TimerMessage, timers
 
 
 class Repeats(NamedTuple):
@@ -188,7 +159,7 @@ def _decided(record: Record, stall: Stall) -> str:
         after_ns = each.at_ns - stall.began_ns
         after = f"{_time(after_ns)} after the fault began" if after_ns > AT_ONCE_NS else "At once"
         decides = ": it decided" if each.decides(stall) else ""
-        said += f" {after}, {each.set_to or 'its kernel'} {each.timer.did}{decides}."
+        said += f" {after}, {each.set_to or each.source} {each.did}{decides}."
     return said + "".join(f" {each}." for each in forecasts(record, stall))
 
 
@@ -198,29 +169,6 @@ def forecasts(record: Record, stall: Stall) -> list[Shorter]:
     events_ns = [each.at_ns for each in said]
     found = (shorter(record, stall, each.timer, events_ns) for each in said if each.decides(stall))
     return [each for each in found if each is not None]
-
-
-def timers(record: Record, stall: Stall) -> list[TimerMessage]:
-    """What the kernel said of the transport's timers: of each the last time."""
-    kind = kinds.TRANSPORTS.get(record.column.transport or "")
-    found = []
-    for timer in kind.timers if kind else ():
-        times = [message.at_ns for message in stall.messages if re.search(timer.said, message.text)]
-        if times and kind:
-            values = [
-                (name, record.session.get(kind.parameters[name].sysfs, "")) for name in timer.parameters
-            ]
-            set_to = " + ".join(f"{name} ({value} s)" for name, value in values)
-            lasts_ns = round(sum(float(value) for _, value in values if value.isdecimal()) * 1e9)
-            is_early = not timer.begins and times[-1] - stall.began_ns < EARLY * lasts_ns
-            is_other = timer.unless and any(
-                abs(message.at_ns - times[-1]) < AT_ONCE_NS and re.search(timer.unless, message.text)
-                for message in stall.messages
-            )
-            if is_early or is_other or not lasts_ns:  # a timer that is off runs out never
-                set_to = ""
-            found.append(TimerMessage(timer, times[-1], set_to, lasts_ns))
-    return sorted(found, key=lambda each: each.at_ns)
 
 
 def errors_after_ns(stall: Stall) -> int | None:

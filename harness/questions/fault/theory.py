@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from harness.model import Record, kinds
 from harness.model.kinds import Timer, TransportKind
-from harness.model.protections import PROTECTIONS
+from harness.model.protections import PROTECTIONS, RETRANSMISSION
 from harness.model.stalls import Stall
 from harness.questions.fault.section import OF_DISKS
 
@@ -35,9 +35,6 @@ AT_ONCE_S = 0.0005
 
 ACQUIRE_S = 30.0
 """net.core.xfrm_acq_expires, as kernels have it: charon does not change it here."""
-
-RETRANSMIT_S = 165.0
-"""How long IKE waits for an answer, with strongSwan's retransmit_timeout (4 s), base (1.8) and tries (5)."""
 
 IO_TIMEOUT_S = 30.0
 """How long a request may take before an initiator gives it up (SD_TIMEOUT of drivers/scsi/sd.h, and
@@ -218,8 +215,21 @@ def _gives_up_s(transport: str, session: Mapping[str, str]) -> float:
 
 def _no_peer_s(record: Record) -> float:
     """When charon gives up a peer that answers nothing, and deletes the keys."""
-    delays = [agreed["dpd_delay"] for agreed in record.agreed.values() if "dpd_delay" in agreed]
-    return min((float(delay) + RETRANSMIT_S for delay in delays if float(delay)), default=math.inf)
+    return min(
+        (
+            float(agreed["dpd_delay"]) + _retransmissions_s(agreed)
+            for agreed in record.agreed.values()
+            if float(agreed.get("dpd_delay", "0"))
+        ),
+        default=math.inf,
+    )
+
+
+def _retransmissions_s(agreed: Mapping[str, str]) -> float:
+    """How long IKE waits for an answer before it gives its peer up (strongswan.conf(5), IKEv2
+    RETRANSMISSION)."""
+    timeout_s, base, tries = (float(agreed.get(name, usual)) for name, usual in RETRANSMISSION.items())
+    return sum(timeout_s * base**n for n in range(round(tries) + 1))
 
 
 def _seconds(kind: TransportKind, session: Mapping[str, str], names: Iterable[str]) -> float:

@@ -7,3 +7,8 @@ import time
 
 def monotonic_ns() -> int:
     return time.monotonic_ns()
+
+
+def unix_ns() -> int:
+    """What logs have."""
+    return time.time_ns()

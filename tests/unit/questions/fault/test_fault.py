@@ -16,7 +16,7 @@ import pytest
 from harness.hosts import PRIVATE
 from harness.hosts.journal import Journal
 from harness.model.errors import RequirementError, UsageError
-from harness.model.stalls import KernelMessage
+from harness.model.stalls import LogLine
 from harness.network.faults import LinkDown, Reset, WorseLink
 from harness.parse.profiles import load_link
 from harness.protection import proof
@@ -240,8 +240,8 @@ def test_the_timer_that_decided_is_the_one_that_the_kernel_names() -> None:
         errnos={"eio": 3},
         first_error_ns=133 * S,
         messages=(
-            KernelMessage(at_ns=13 * S, text=" connection3:0: ping timeout of 5 secs expired"),
-            KernelMessage(at_ns=133 * S, text=" session3: session recovery timed out after 120 secs"),
+            LogLine(at_ns=13 * S, text=" connection3:0: ping timeout of 5 secs expired"),
+            LogLine(at_ns=133 * S, text=" session3: session recovery timed out after 120 secs"),
         ),
     )
     said = said_of(lost, recv_tmo="5", ping_tmo="5", recovery_tmo="120")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from harness.model.stalls import KernelMessage
+from harness.model.stalls import LogLine
 from harness.questions.fault.section import Fault
 from harness.questions.fault.theory import NEVER, NONE, StallBounds, expected
 from tests.unit.questions.fault.made import S, assert_settings_say, planned, record, said_of, stalled
@@ -42,10 +42,10 @@ def test_settings_say_how_long_a_stall_is(
     assert_settings_say("nbd", fault, session, found)
 
 
-@pytest.mark.parametrize(("timeout", "who"), [("0", "its kernel"), ("10", "timeout (10 s)")])
+@pytest.mark.parametrize(("timeout", "who"), [("0", "the initiator's kernel"), ("10", "timeout (10 s)")])
 def test_a_timer_that_is_off_decides_nothing(timeout: str, who: str) -> None:
     stall = stalled((3, 0.001, 0), (5, 0.2, 0), (2, 0.001, 0))
-    gone = KernelMessage(at_ns=23 * S, text="block nbd0: Receive control failed (result -104)")
+    gone = LogLine(at_ns=23 * S, text="block nbd0: Receive control failed (result -104)")
     said = said_of(msgspec.structs.replace(stall, messages=(gone,)), "nbd", timeout=timeout)
     assert f"20.0 s after the fault began, {who} gave the connection up" in said, said
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from harness.model.errors import UsageError
-from harness.model.stalls import KernelMessage
+from harness.model.stalls import LogLine
 from harness.questions.fault.around import AroundFault
 from harness.questions.fault.section import SECTION, Fault
 from harness.questions.fault.theory import StallBounds
@@ -25,7 +25,7 @@ from tests.unit.questions.fault.made import (
 
 def test_a_timer_that_is_said_when_it_begins_decides_when_it_has_run_out() -> None:
     stall = stalled((3, 0.001, 0), (5, 0.2, 0), (2, 0.001, 0))
-    waits = KernelMessage(at_ns=8 * S, text="nvme nvme0: Reconnecting in 10 seconds...")
+    waits = LogLine(at_ns=8 * S, text="nvme nvme0: Reconnecting in 10 seconds...")
     late = msgspec.structs.replace(stall, over_ns=18 * S + S // 2, messages=(waits,))
     said = said_of(late, "nvme-tcp", reconnect_delay="10")
     assert "reconnect_delay (10 s) waited before the next try: it decided." in said
@@ -35,10 +35,10 @@ def test_a_timer_that_is_said_when_it_begins_decides_when_it_has_run_out() -> No
 def test_what_comes_before_a_timer_has_run_out_is_not_the_timer_s() -> None:
     stall = stalled((3, 0.001, 0), (5, 0.2, 0), (2, 0.001, 0))
     for after_s, words in (
-        (0, "At once, its kernel gave"),
+        (0, "At once, the initiator's kernel gave"),
         (7, "7.0 s after the fault began, keep_alive_tmo (5 s)"),
     ):
-        lost = KernelMessage(at_ns=(3 + after_s) * S, text="nvme nvme0: starting error recovery")
+        lost = LogLine(at_ns=(3 + after_s) * S, text="nvme nvme0: starting error recovery")
         said = said_of(msgspec.structs.replace(stall, messages=(lost,)), "nvme-tcp", kato="5")
         assert words in said, said
 
@@ -47,15 +47,15 @@ def test_a_request_that_was_given_up_is_not_the_keep_alive_s() -> None:
     stall = stalled((3, 0.001, 0), (5, 0.2, 0), (2, 0.001, 0))
     for queue, words in (
         (0, "keep_alive_tmo (5 s) gave the connection up"),
-        (1, "its kernel gave the connection"),
+        (1, "the initiator's kernel gave the connection"),
     ):
         said = ("starting error recovery", f"queue {queue}: timeout request 0x2c type 4")
-        messages = tuple(KernelMessage(at_ns=33 * S, text=f"nvme nvme0: {text}") for text in said)
+        messages = tuple(LogLine(at_ns=33 * S, text=f"nvme nvme0: {text}") for text in said)
         answer = said_of(msgspec.structs.replace(stall, messages=messages), "nvme-tcp", kato="5")
         assert words in answer, answer
-        assert ("30.0 s after the fault began, its kernel gave a request up (nvme_core.io" in answer) is (
-            queue == 1
-        )
+        assert (
+            "30.0 s after the fault began, the initiator's kernel gave a request up (nvme_core.io" in answer
+        ) is (queue == 1)
 
 
 @pytest.mark.parametrize(

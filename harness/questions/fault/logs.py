@@ -1,0 +1,70 @@
+"""What is said of a path, and when: by the TCP of its ends, and by what protects it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from harness.hosts import Host, programs
+from harness.network import links
+from harness.network.links import LinkPath
+from harness.protection.layer import Layer, Said
+from harness.questions.fault.timers import TCP
+
+_LINE = re.compile(r"^(\d+) (\d+) ([\d.]+)$", re.MULTILINE)
+"""Of ``programs/tcp.py``."""
+
+
+def ahead_ns(path: LinkPath) -> dict[str, int]:
+    """How far each end's times since 1970 are ahead of this process's monotonic ones."""
+    return {end: host_ahead_ns(host, "unix_ns") for end, host, *_ in links.ends(path)}
+
+
+def host_ahead_ns(host: Host, clock: str) -> int:
+    """The same of a clock of a host (``programs/clock.py``)."""
+    before_ns = time.monotonic_ns()
+    there_ns = msgspec.json.decode(host.call(__package__, "clock", clock), type=int)
+    return there_ns - (before_ns + time.monotonic_ns()) // 2
+
+
+@contextlib.contextmanager
+def tcp_watched(path: LinkPath, folder: Path, *, boots: bool = False) -> Iterator[None]:
+    """Have each end write down when its TCP sends again; without the target's if that ``boots``."""
+    with contextlib.ExitStack() as stack:
+        for end, host, *_ in links.ends(path):
+            if boots and end == "target":
+                continue
+            program = programs.source(__package__, "tcp")
+            stack.enter_context(
+                host.daemon(
+                    [programs.PYTHON, "-I", "-S", "-c", program, str(path.port)],
+                    log=folder / f"tcp-{end}.log",
+                    output=_written(folder, end),
+                    ready=lambda: True,
+                    deadline_s=5,
+                )
+            )
+        yield
+
+
+def _written(folder: Path, end: str) -> Path:
+    return folder / f"tcp-{end}.txt"
+
+
+def _tcp_said(path: LinkPath, folder: Path) -> Iterator[Said]:
+    for end, *_ in links.ends(path):
+        with contextlib.suppress(FileNotFoundError):
+            for at_ns, count, timeout_s in _LINE.findall(_written(folder, end).read_text(encoding="ascii")):
+                again = f"retransmission {count} after {float(timeout_s):g} s"
+                yield Said(end, TCP, int(at_ns), again if int(count) else "new connection")
+
+
+def heard(path: LinkPath, layers: Iterable[Layer], folder: Path, ahead_ns: Mapping[str, int]) -> list[Said]:
+    """All of it, by this process's monotonic clock."""
+    said = [*_tcp_said(path, folder), *(said for layer in layers for said in layer.said())]
+    return [each._replace(at_ns=each.at_ns - ahead_ns[each.end]) for each in said]

@@ -59,9 +59,11 @@ def _written(folder: Path, end: str) -> Path:
 def _tcp_said(path: LinkPath, folder: Path) -> Iterator[Said]:
     for end, *_ in links.ends(path):
         with contextlib.suppress(FileNotFoundError):
-            for at_ns, count, timeout_s in _LINE.findall(_written(folder, end).read_text(encoding="ascii")):
-                again = f"retransmission {count} after {float(timeout_s):g} s"
-                yield Said(end, TCP, int(at_ns), again if int(count) else "new connection")
+            for at_ns, count, after_s in _LINE.findall(_written(folder, end).read_text(encoding="ascii")):
+                if int(count):
+                    yield Said(end, TCP, int(at_ns), f"retransmission {count} after {float(after_s):g} s")
+                elif end == "initiator":
+                    yield Said(end, TCP, int(at_ns), "new connection")
 
 
 def heard(path: LinkPath, layers: Iterable[Layer], folder: Path, ahead_ns: Mapping[str, int]) -> list[Said]:

@@ -24,8 +24,8 @@ TCP = "TCP"
 
 SENT_AGAIN = Timer(
     source=TCP,
-    said="^retransmission (?P<count>[0-9]+) after (?P<timeout>[0-9.]+) s$",
-    did="sent again after {timeout} s (retransmission {count})",
+    said="^retransmission (?P<count>[0-9]+) after (?P<after>[0-9.]+) s$",
+    did="sent again after {after} s (retransmission {count})",
     repeats=True,
 )
 """Its timeout doubles each time (RFC 6298, section 5.5)."""
@@ -55,13 +55,11 @@ class TimerMessage(NamedTuple):
         return self.timer.did.format(**found.groupdict()) if found else self.timer.did
 
     def decides(self, stall: Stall) -> bool:
-        """Whether it ran out right before I/O was back, or the first error came."""
+        """Whether it ran out right before the first error came, or after the fault and right before I/O was
+        back."""
         due_ns = self.at_ns + (self.lasts_ns if self.timer.begins else 0)
-        return any(
-            0 <= end_ns - due_ns <= self.near_ns
-            for end_ns in (stall.over_ns, stall.first_error_ns)
-            if end_ns is not None
-        )
+        ends_ns = [stall.first_error_ns, stall.over_ns if due_ns >= stall.ended_ns - AT_ONCE_NS else None]
+        return any(0 <= end_ns - due_ns <= self.near_ns for end_ns in ends_ns if end_ns is not None)
 
 
 def possible(record: Record) -> Iterator[tuple[Timer, Mapping[str, str]]]:

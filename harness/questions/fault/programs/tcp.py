@@ -1,9 +1,9 @@
 """When TCP sends again what was not acknowledged, by the kernel's own list of its sockets (/proc/net/tcp).
 
 It runs at an end of a path until it is ended; its argument is the portal's port. It prints the time of the
-end's clock, in ns since 1970, how often TCP has now sent without an answer, and after which timeout in s;
-for a new connection both are 0. The kernel says of a socket when its timer is due, and how often it ran out:
-if it has run out when the list is read again, or nothing is unanswered any more, it did so when it was due.
+end's clock, in ns since 1970, how often TCP has now sent without an answer, and after which time in s; for a
+new connection both are 0. The kernel says of a socket when its timer is due, and how often it ran out: if it
+has run out when the list is read again, or nothing is unanswered any more, it did so when it was due.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Socket(NamedTuple):
 class SentAgain(NamedTuple):
     at_ns: int
     again: int
-    timeout_s: float
+    after_s: float
 
 
 def sockets(text: str, port: int, now_ns: int) -> dict[tuple[str, str], Socket]:
@@ -55,15 +55,18 @@ def sent_again(before: Socket, after: Socket, now_ns: int) -> SentAgain | None:
     """What happened between two looks at a socket."""
     if before.due_ns is None:
         return None
-    has_run_out = before.due_ns <= now_ns
-    if after.again > before.again or (has_run_out and after.again < before.again):
-        again = max(after.again, before.again + 1)
-        return SentAgain(min(before.due_ns, now_ns), again, before.timeout_ns / 1e9)
+    # What could not even leave its own host is tried again sooner, and not counted (tcp_retransmit_timer()).
+    is_due_later = after.due_ns is None or after.due_ns > now_ns + INTERVAL_S * 1e9 / 2
+    has_run_out = before.again and before.due_ns <= now_ns and is_due_later
+    if after.again > before.again or has_run_out:
+        again = before.again + (after.again != before.again)
+        return SentAgain(min(before.due_ns, now_ns), max(after.again, again), before.timeout_ns / 1e9)
     return None
 
 
 def watch(port: int) -> Iterator[SentAgain]:
     known: dict[tuple[str, str], Socket] = {}
+    sent_ns: dict[tuple[str, str], int] = {}
     is_first = True
     while True:
         now_ns, text = time.time_ns(), ""
@@ -77,7 +80,9 @@ def watch(port: int) -> Iterator[SentAgain]:
             else:
                 event = sent_again(known[ends], socket, now_ns)
             if event is not None:
-                yield event
+                since_s = (event.at_ns - sent_ns.get(ends, 0)) / 1e9
+                sent_ns[ends] = event.at_ns
+                yield event._replace(after_s=round(min(event.after_s, since_s), 2))
         known, is_first = found, False
         time.sleep(INTERVAL_S)
 

@@ -50,6 +50,8 @@ def test_sockets_of_a_portal_and_when_their_timers_run_out() -> None:
         # An earlier one was answered, before this one was due.
         (tcp.Socket(3, 9 * S, S), tcp.Socket(0, None, S), None),
         (tcp.Socket(3, 9 * S, S), tcp.Socket(3, 9 * S, S), None),
+        # It could not leave its host.
+        (tcp.Socket(3, 2 * S, S), tcp.Socket(3, 9 * S, S), (2 * S, 3, 1.0)),
         # What was sent for the first time has been answered.
         (tcp.Socket(0, 2 * S, S), tcp.Socket(0, 9 * S, S), None),
         (tcp.Socket(0, None, S), tcp.Socket(1, 9 * S, S), None),
@@ -80,6 +82,9 @@ def test_a_watch_tells_new_connections_and_what_is_sent_again(
     watch = tcp.watch(PORTAL)
     assert next(watch) == (1 * S, 1, 1.0), "the first sockets are no new ones"
     assert next(watch) == (2 * S, 0, 0.0)
+    states += [line(NEAR, FAR, timer="01:00000032", again=again, timeout=400) for again in (3, 3)]
+    assert next(watch) == (3 * S, 0, 0.0), "as if it had been away"
+    assert next(watch) == (3 * S + S // 2, 3, 0.5), "sooner than after its timeout"
 
 
 def test_what_is_said_has_this_process_s_time(tmp_path: Path) -> None:
@@ -99,8 +104,9 @@ def test_what_is_said_has_this_process_s_time(tmp_path: Path) -> None:
 
 
 def with_lines(*lines: tuple[float, str, str]) -> Stall:
-    """A fault from 3 to 8 s, after which I/O is back at 8 s: who said what, and when."""
+    """A fault from 3 to 5 s, I/O that is back at 8 s, and who said what, and when."""
     stall = stalled((3, 0.001, 0), (5, 0.2, 0), (2, 0.001, 0))
+    stall = msgspec.structs.replace(stall, ended_ns=5 * S)
     messages = [LogLine(at_ns=round(at_s * S), source=source, text=text) for at_s, source, text in lines]
     return msgspec.structs.replace(stall, messages=tuple(messages))
 
@@ -114,6 +120,10 @@ def test_tcp_decided_if_it_sent_again_right_before_io_was_back() -> None:
     for at_s, decides in ((5.9, False), (6.1, True), (8.1, False)):
         said = said_of(with_lines((at_s, "TCP", "retransmission 4 after 1.68 s")))
         assert ("TCP" in said) is decides, at_s
+    # What was sent before the fault ended was lost.
+    lasting = msgspec.structs.replace(with_lines(again), ended_ns=round(8.0 * S))
+    assert "TCP" in said_of(with_lines(again)) and "it decided" in said_of(lasting)
+    assert "TCP" not in said_of(msgspec.structs.replace(lasting, ended_ns=round(8.01 * S)))
 
 
 def test_iscsid_s_next_try_is_a_new_connection() -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -166,7 +166,10 @@ def sockets(text: str) -> list[PortalSocket]:
 
 @dataclass(frozen=True, kw_only=True)
 class TlsLayer(Layer):
-    """TLS between the ends of ``below``. ``agreed`` is filled in once there are connections."""
+    """TLS between the ends of ``below``. ``agreed`` is filled in once there are connections. ``ended`` has
+    each end's log of connections that are no more."""
+
+    ended: Mapping[End, Path] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -177,22 +180,20 @@ class TlsLayer(Layer):
         return near, far
 
     def _look(self, end: End) -> EndCounts:
-        path = self.below
-        portal = addresses.at_port(path.target_address, path.port)
-        near = addresses.bracketed(path.initiator_address)
-        host, words = path.initiator, ["src", near, "dst", portal]
-        if end == "target":
-            host, words = path.target, ["src", portal, "dst", near]
+        host, words = _connections(self.below, end)
         (before,) = host.read_files(["/proc/net/dev"])
         found = sockets(host.run(["ss", "-tinHO", "state", "established", *words]).stdout)
+        # Of these ss does not say whether they were encrypted: what was in clear is the captures' to see.
+        ended = sockets(self.ended[end].read_text(encoding="utf-8")) if end in self.ended else []
+        counted = [each for each in found if each.tls] + ended
         after, snmp = host.read_files(["/proc/net/dev", "/proc/net/snmp"])
         ciphers = {each.tls for each in found}
         if len(ciphers) == 1 and None not in ciphers:
             ((version, cipher),) = (each for each in ciphers if each is not None)
             self.agreed.update(algorithm=cipher, version=version)
         tally = Tally(
-            out=_sum([each.sent for each in found if each.tls]),
-            into=_sum([each.received for each in found if each.tls]),
+            out=_sum([each.sent for each in counted]),
+            into=_sum([each.received for each in counted]),
             faults=tuple(_faults(end, found)),
         )
         return EndCounts(before=before, tally=tally, after=after, snmp=snmp)
@@ -204,6 +205,29 @@ class TlsLayer(Layer):
     def frame_bytes(self, carried: Carried, fragments: int, header_bytes: int) -> None:
         """Unknown: who receives a segment twice counts it once."""
         del carried, fragments, header_bytes
+
+
+def _connections(path: LinkPath, end: End) -> tuple[Host, list[str]]:
+    """Where the portal's connections of an end are, and which they are in the words of ss(8)."""
+    portal = addresses.at_port(path.target_address, path.port)
+    near = addresses.bracketed(path.initiator_address)
+    if end == "target":
+        return path.target, ["src", portal, "dst", near]
+    return path.initiator, ["src", near, "dst", portal]
+
+
+@contextlib.contextmanager
+def _logged_as_they_end(path: LinkPath, raw: Path) -> Iterator[Mapping[End, Path]]:
+    """Have each end's connections to the portal in a file once they have ended, with what they carried."""
+    logs = {end: raw / f"ended-connections-{end}.log" for end in ENDS}
+    with contextlib.ExitStack() as stack:
+        for end, log in logs.items():
+            host, words = _connections(path, end)
+            log.touch()
+            # Line by line, because it is read while ss runs.
+            argv = ["stdbuf", "--output=L", "ss", "-tinHOE", *words]
+            stack.enter_context(host.daemon(argv, log=log, ready=lambda: True, deadline_s=START_DEADLINE_S))
+        yield logs
 
 
 def _sum(parts: list[Carried]) -> Carried:
@@ -303,7 +327,8 @@ class TlsDriver:
             stack.enter_context(overlay.passing(journal, below))
             for end, host, _, own, _ in links.ends(below):
                 stack.enter_context(journal.hold(host, AllowInbound(end, own, below.port)))
-            yield TlsLayer(below=below)
+            ended = stack.enter_context(_logged_as_they_end(below, underlay.raw))
+            yield TlsLayer(below=below, ended=ended)
 
 
 def _refuse() -> None:

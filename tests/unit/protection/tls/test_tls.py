@@ -185,6 +185,18 @@ def test_a_layer_counts_what_its_connections_carried_and_one_without_tls_is_a_fa
     assert layer.agreed == {}
 
 
+def test_what_connections_carried_that_are_no_more_counts(tmp_path: Path) -> None:
+    """ss says of them what they carried, but not whether they were encrypted."""
+    log = tmp_path / "ended.log"
+    layer = dataclasses.replace(look(SS.format(TLS_BOTH_WAYS), ""), ended={"initiator": log, "target": log})
+    log.touch()
+    before, _ = (each.tally for each in layer.look())
+    log.write_text(SS.format("") + "\n" + SS.format("") + "\n", encoding="utf-8")
+    after, far = (each.tally for each in layer.look())
+    assert before.out.grown(after.out) == Carried(packets=122, bytes=14608) and not after.faults
+    assert far.into == Carried(packets=118, bytes=88024)
+
+
 def refused(world: World, **changed: Any) -> tuple[str, str]:
     with pytest.raises(RequirementError) as error:
         tls.require(path(world, **changed))

@@ -19,7 +19,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.hosts import Host
+from harness.hosts import Daemon, Host
+from harness.hosts.journal import Resource
 from harness.model import ENDS, IPV4, IPV6, End, Family, addresses
 from harness.model.errors import RequirementError
 from harness.network import links
@@ -252,29 +253,36 @@ class TlsDaemons:
     path there."""
 
     run: ProtectionContext
-    _running: set[str] = field(default_factory=set)
+    _running: dict[str, Daemon] = field(default_factory=dict)
 
-    def start(self, host: Host, stack: contextlib.ExitStack, logs: Path) -> None:
-        """Have a tlshd at work for connections of a host or network namespace."""
+    def running(self, host: Host, stack: contextlib.ExitStack, logs: Path) -> Daemon:
+        """The tlshd for connections of a host or network namespace, started if it does not run (any more)."""
         name = f"{DAEMON}-{host.netns or host.name}"
-        if name in self._running:
-            return
-        self._running.add(name)
+        running = self._running.get(name)
+        if running is not None and not running.ended():
+            return running
         if host.netns is None:
             stack, logs = self.run.shared, self.run.folder
         else:
-            stack.callback(self._running.discard, name)
+            stack.callback(self._running.pop, name, None)
         config = self.run.private / f"{name}.conf"
         host.write_secret(config, "[debug]\nloglevel=0\ntls=0\nnl=0\n\n[authenticate]\nkeyrings=.nvme\n")
         log = logs / f"{DAEMON}-{host.name}.log"
-        stack.enter_context(
+        before = _starts(log)
+        self._running[name] = stack.enter_context(
             host.daemon(
                 [DAEMON, "--stderr", "--config", str(config)],
                 log=log,
-                ready=lambda: log.exists() and b"ktls-utils" in log.read_bytes(),
+                ready=lambda: _starts(log) > before,
                 deadline_s=START_DEADLINE_S,
             )
         )
+        return self._running[name]
+
+
+def _starts(log: Path) -> int:
+    """How often tlshd has said in its log that it starts."""
+    return log.read_bytes().count(b"ktls-utils") if log.exists() else 0
 
 
 def require(path: LinkPath) -> None:
@@ -321,14 +329,28 @@ class TlsDriver:
         below = underlay.below
         require(below)
         with contextlib.ExitStack() as stack:
-            for host in (self.daemons.run.near(below), below.target):
-                self.daemons.start(host, stack, underlay.raw)
+            self.daemons.running(self.daemons.run.near(below), stack, underlay.raw)
+
+            def of_target() -> Daemon:
+                return self.daemons.running(below.target, stack, underlay.raw)
+
+            of_target()
+
+            def breaks() -> Mapping[str, tuple[Host, Resource]]:
+                from harness.hosts.faults import Killed, Stopped  # here, because most runs break nothing
+
+                daemon = of_target()  # it may be the successor of one that was killed
+                return {
+                    "handshake-daemon-killed": (below.target, Killed(DAEMON, daemon, of_target)),
+                    "handshake-daemon-stopped": (below.target, Stopped(DAEMON, daemon)),
+                }
+
             journal = self.daemons.run.journal
             stack.enter_context(overlay.passing(journal, below))
             for end, host, _, own, _ in links.ends(below):
                 stack.enter_context(journal.hold(host, AllowInbound(end, own, below.port)))
             ended = stack.enter_context(_logged_as_they_end(below, underlay.raw))
-            yield TlsLayer(below=below, ended=ended)
+            yield TlsLayer(below=below, ended=ended, breaks=breaks)
 
 
 def _refuse() -> None:

@@ -34,6 +34,7 @@ from harness.questions.fault.section import (
     REBOOT_S,
     ROAM,
     SECTION,
+    WITH_RESET,
     Fault,
     Faults,
 )
@@ -80,19 +81,18 @@ def places(
         return [(path.target, Rebooted(path.target.name, REBOOT_S, again))]
     if kind == "connection-reset":
         return [(path.target, faults.Reset(path.initiator_address, path.port))]
-    if kind == "login-refused" and kind in lun.outages:
-        return [(path.target, lun.outages[kind]), *places("connection-reset", lun)]
+    then = places("connection-reset", lun) if kind in WITH_RESET else []
     if kind in OF_DISKS:
         return [(path.target, of_disks.OF_DISKS[kind]())]
     if kind in lun.outages:
-        return [(path.target, lun.outages[kind])]
+        return [(path.target, lun.outages[kind]), *then]
     of_air = [lun.up.air_path.breaks()] if lun.up.air_path is not None else []
     known = [layer.breaks() for layer in lun.up.layers] + of_air
     found = [breaks[kind] for breaks in known if kind in breaks]
     if not found:
         protections = " and ".join(layer.title for layer in lun.up.layers) or "no protection"
         raise RequirementError(f"expected a column that {kind} can break, found one with {protections}")
-    return found
+    return [*found, *then]
 
 
 class AroundFault(around.Around):

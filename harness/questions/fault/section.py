@@ -36,9 +36,13 @@ OF_DISKS = {"disk-errors": ("sata-ssd", False), "disk-stalls": ("hdd-7200", True
 OF_DAEMONS = (
     *("ike-daemon-killed", "ike-daemon-stopped"),
     *("endpoint-changed", "handshakes-blocked", "key-server-gone"),
+    *("handshake-daemon-killed", "handshake-daemon-stopped"),
 )
 """The target's IKE daemon does not answer. The initiator looks for its peer elsewhere, agrees on no new keys
-with it, or its daemon does not answer."""
+with it, or its daemon does not answer. The target's tlshd answers no new connection."""
+
+WITH_RESET = ("login-refused", "handshake-daemon-killed", "handshake-daemon-stopped")
+"""Only a new connection misses what is gone: these begin with a reset."""
 
 LASTING = (*OF_CABLES, *OF_THE_AIR, "target-down", "login-refused", *OF_DISKS, *OF_DAEMONS)
 """Faults that last for a time. The others: the target's server has no connections and takes none, or resets

@@ -13,7 +13,7 @@ from harness.model import Record, kinds
 from harness.model.kinds import Timer, TransportKind
 from harness.model.protections import PROTECTIONS, RETRANSMISSION
 from harness.model.stalls import Stall
-from harness.questions.fault.section import OF_DISKS
+from harness.questions.fault.section import OF_DISKS, WITH_RESET
 
 RTO_MIN_S = 0.2
 """TCP_RTO_MIN of include/net/tcp.h. The round trip is added (tcp_set_rto())."""
@@ -86,7 +86,7 @@ def expected(record: Record, stall: Stall) -> StallBounds | None:
     lasts_s = round((stall.ended_ns - stall.began_ns) / 1e9, 1)
     transport = record.column.transport or ""
     if kind in OF_SERVERS:
-        return _server(record, record.session, lasts_s)
+        return _server(record, record.session, lasts_s, UNANSWERED_S.get(kind, 0.0))
     if kind in OF_DISKS:
         bounds = StallBounds(lasts_s / ROUNDING, lasts_s * ROUNDING + RECONNECT_S)
         return bounds if lasts_s < IO_TIMEOUT_S else None
@@ -184,11 +184,17 @@ OF_LINKS: Mapping[str, Callable[[float], StallBounds]] = {
     "key-server-gone": _no_key_server,
 }
 
-OF_SERVERS = ("target-down", "connection-reset", "login-refused")
+OF_SERVERS = ("target-down", "connection-reset", *WITH_RESET)
+
+UNANSWERED_S = {"handshake-daemon-stopped": 10.0}
+"""How long each try waits where nothing refuses it: tls_handshake_timeout of drivers/nvme/host/tcp.c."""
 
 
-def _server(record: Record, session: Mapping[str, str], lasts_s: float) -> StallBounds | None:
-    """A connection that the target has ended is made anew after a wait, and again after the same wait."""
+def _server(
+    record: Record, session: Mapping[str, str], lasts_s: float, unanswered_s: float = 0.0
+) -> StallBounds | None:
+    """A connection that the target has ended is made anew after a wait, and again after the same wait. A try
+    that is ``unanswered_s`` long succeeds if the fault ends meanwhile."""
     kind = kinds.transport(record.column.transport or "")
     waits = [name for timer in kind.timers if timer.begins for name in timer.parameters]
     retry_s = most_s = kind.retry_s
@@ -204,6 +210,11 @@ def _server(record: Record, session: Mapping[str, str], lasts_s: float) -> Stall
     round_trip_s = ((record.write and record.write.latency.min_ns) or 0) / 1e9
     connect_s = RECONNECT_S + LOGIN_ROUND_TRIPS * round_trip_s
     connect_s += kind.connect_s if round_trip_s > AT_ONCE_S else 0
+    if unanswered_s:
+        least_s, longest_s = retry_s + unanswered_s, most_s + _late(unanswered_s)
+        begins_s = lasts_s // longest_s * least_s + retry_s
+        latest_s = lasts_s // least_s * longest_s + most_s
+        return StallBounds(max(lasts_s, begins_s) / ROUNDING, max(lasts_s, latest_s) * ROUNDING + connect_s)
     return StallBounds(tries * retry_s / ROUNDING, tries * most_s * ROUNDING + connect_s)
 
 
@@ -266,8 +277,10 @@ def shorter(record: Record, stall: Stall, timer: Timer, events_ns: Iterable[int]
     value_s = _seconds(kind, record.session, [name])
     less_s = max(1.0, value_s // SHORTER)
     lasts_s = round((stall.ended_ns - stall.began_ns) / 1e9, 1)
-    if timer.begins and stall.fault.partition(":")[0] in OF_SERVERS:
-        bounds = _server(record, {**record.session, kind.parameters[name].sysfs: f"{less_s:g}"}, lasts_s)
+    fault = stall.fault.partition(":")[0]
+    if timer.begins and fault in OF_SERVERS:
+        session = {**record.session, kind.parameters[name].sysfs: f"{less_s:g}"}
+        bounds = _server(record, session, lasts_s, UNANSWERED_S.get(fault, 0.0))
         now_s = (stall.stall_ns or 0) / 1e9
     elif not timer.begins and stall.first_error_ns is not None:
         after_s = (stall.first_error_ns - stall.began_ns) / 1e9

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shutil
+import signal
 import socket
 import struct
 import subprocess
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -27,13 +31,14 @@ from harness.planning.request import RunRequest
 from harness.protection import capture
 from harness.protection.capture import FrameReader, Seen
 from harness.protection.fail_closed import AllowInbound
+from harness.protection.kind import Underlay
 from harness.protection.layer import Carried, Due
 from harness.protection.programs import xfrm_listener as program
 from harness.protection.tls import kind as tls
 from harness.storage.nvme import transport as nvme
 from harness.testbeds.lab.kernels import kernel, source
 from harness.testbeds.requirements import Asked
-from tests.unit.fakes import World
+from tests.unit.fakes import FakeHost, World
 from tests.unit.fakes.paths import link_path
 from tests.unit.storage.nvme.test_nvme import up, wanted
 from tests.unit.test_ipv6 import frame, require_filter, seen, tcp
@@ -306,3 +311,52 @@ def test_kernels_before_it_are_built_without_its_options() -> None:
     assert set(source.missed((6, 1))) == {"CONFIG_NVME_TCP_TLS", "CONFIG_NVME_TARGET_TCP_TLS"}
     reported = kernel.lacking(built(RECIPE), dataclasses.replace(OTHER, version=(6, 1)))
     assert reported.startswith("Linux 6.1.192-harness does not have CONFIG_NVME_TCP_TLS (TLS for NVMe/TCP ")
+
+
+class Tlshd(list[int]):
+    """One that has started: the signals that it got. It is gone once it was killed."""
+
+    def ended(self) -> bool:
+        return signal.SIGKILL in self
+
+    def signal(self, number: int) -> None:
+        self.append(number)
+
+
+def test_a_tlshd_that_was_killed_has_a_successor_and_one_that_was_stopped_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = list[Tlshd]()
+
+    @contextlib.contextmanager
+    def daemon(
+        _host: FakeHost, argv: Sequence[str], *, log: Path, ready: Any, **_: object
+    ) -> Iterator[Tlshd]:
+        if argv[0] != tls.DAEMON:
+            yield Tlshd()
+            return
+        assert not ready(), "what its predecessor said is not its own"
+        with log.open("a", encoding="utf-8") as stream:
+            stream.write("tlshd[7]: Built from ktls-utils 1.0.0\n")
+        assert ready()
+        started.append(Tlshd())
+        yield started[-1]
+
+    monkeypatch.setattr(FakeHost, "daemon", daemon)
+    monkeypatch.setattr(tls, "require", lambda _: None)
+    run = mock.MagicMock(private=tmp_path, folder=tmp_path)
+    run.near = lambda below: below.initiator
+    underlay = Underlay(below=path(World()), level=0, mtu_bytes=1500, listeners=mock.Mock(), raw=tmp_path)
+    driver = tls.TlsDriver(daemons=tls.TlsDaemons(run=run))
+    with contextlib.ExitStack() as run.shared:
+        with driver.protect(underlay) as layer:
+            for kind in ("handshake-daemon-stopped", "handshake-daemon-killed", "handshake-daemon-stopped"):
+                host, resource = layer.breaks()[kind]
+                assert host is underlay.below.target and resource.undo() == ()
+                resource.acquire(host)
+                resource.restore()  # type: ignore[attr-defined]
+        stopped = [signal.SIGSTOP, signal.SIGCONT]
+        assert started == [[], [*stopped, signal.SIGKILL], stopped]
+        # The initiator's serves all paths, the target's only those of its network namespace.
+        with driver.protect(underlay):
+            assert len(started) == 4

@@ -65,6 +65,11 @@ def test_a_request_that_was_given_up_is_not_the_keep_alive_s() -> None:
         (Fault("loss-100", 5.0), {"kato": "5"}, None),
         (Fault("target-down", 15.0), {"reconnect_delay": "10"}, StallBounds(19.6, 21.8)),
         (Fault("connection-reset"), {"reconnect_delay": "20"}, StallBounds(19.6, 21.2)),
+        # Without tlshd the target refuses each try; one that is stopped is waited for, 10 s each time.
+        (Fault("handshake-daemon-killed", 15.0), {"reconnect_delay": "10"}, StallBounds(19.6, 21.8)),
+        (Fault("handshake-daemon-stopped", 5.0), {"reconnect_delay": "10"}, StallBounds(9.8, 11.0)),
+        (Fault("handshake-daemon-stopped", 15.0), {"reconnect_delay": "10"}, StallBounds(14.7, 15.4)),
+        (Fault("handshake-daemon-stopped", 25.0), {"reconnect_delay": "10"}, StallBounds(29.4, 32.7)),
     ],
 )
 def test_settings_say_how_long_a_stall_is(

@@ -219,7 +219,11 @@ def _connections(path: LinkPath, end: End) -> tuple[Host, list[str]]:
 
 @contextlib.contextmanager
 def _logged_as_they_end(path: LinkPath, raw: Path) -> Iterator[Mapping[End, Path]]:
-    """Have each end's connections to the portal in a file once they have ended, with what they carried."""
+    """Have each end's connections to the portal in a file once they have ended, with what they carried.
+
+    Not of those that NVMe itself closes while they are up: its sockets have no linger time, so the kernel
+    resets their counts before (__tcp_close(), tcp_disconnect() in net/ipv4/tcp.c).
+    """
     logs = {end: raw / f"ended-connections-{end}.log" for end in ENDS}
     with contextlib.ExitStack() as stack:
         for end, log in logs.items():

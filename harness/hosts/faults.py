@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import msgspec
 
@@ -30,15 +31,16 @@ class Killed(msgspec.Struct, frozen=True):
 
 
 class Rebooted(msgspec.Struct, frozen=True):
-    """A machine that boots anew; ``again`` makes there what the run had made."""
+    """A machine that boots anew. ``made_again`` is entered before that, and makes there what the run had made
+    as it is left."""
 
     name: str
     within_s: float
-    again: Callable[[], object]
+    made_again: Callable[[], AbstractContextManager[object]]
 
     def acquire(self, host: Host) -> None:
-        host.reboot(self.within_s)
-        self.again()
+        with self.made_again():
+            host.reboot(self.within_s)
 
     def undo(self) -> tuple[UndoStep, ...]:
         """Nothing to do: it is back, or lost."""

@@ -70,6 +70,15 @@ class _HeldResource:
     number: int
 
 
+@dataclass(eq=False)
+class _Act:
+    """What a run does on a host each time that it has booted, and what it holds meanwhile."""
+
+    host: Host
+    again: Callable[[], object]
+    kept: tuple[Resource, ...]
+
+
 class Journal:
     """What a run has brought up on this kernel, in files (``local_operations.JournalFile``).
 
@@ -86,7 +95,7 @@ class Journal:
             # A name of its own, because others share the folder.
             self._lasting = Journal(lasting / f"journal-{time.time_ns()}-{os.getpid()}.jsonl")
             self._lasting._file = local_operations.JournalFile(self._lasting.path, is_shared=True)
-        self._held: list[_HeldResource] = []
+        self._held: list[_HeldResource | _Act] = []
         self.leaks: list[str] = []
         """One sentence for each resource that could not be undone. A run with any has failed."""
 
@@ -109,13 +118,36 @@ class Journal:
             self._held.append(held)
             yield resource
 
+    @contextlib.contextmanager
+    def each_boot(self, host: Host, again: Callable[[], object], *kept: Resource) -> Iterator[None]:
+        """While the context lasts, have ``make_again`` call ``again`` in this place, for what ends with a
+        kernel and is no resource: daemons, keys. ``kept`` are held from before a host boots until then.
+        """
+        act = _Act(host, again, kept)
+        self._held.append(act)
+        try:
+            yield
+        finally:
+            self._held.remove(act)
+
+    @contextlib.contextmanager
+    def keeping(self, host: Host) -> Iterator[None]:
+        """Hold what is to be ``kept`` while a host boots anew, and until all there is made again."""
+        with contextlib.ExitStack() as stack:
+            for act in [act for act in self._held if isinstance(act, _Act) and act.host is host]:
+                for resource in act.kept:
+                    stack.enter_context(self.hold(host, resource))
+            yield
+
     def make_again(self, host: Host) -> None:
         """Acquire all that is held on a host again, in the same order, after it has booted anew.
 
         What lies on its disk is still there. What needs no undoing was an act, and is over.
         """
-        for held in [held for held in self._held if held.host is host and held.resource.undo()]:
-            if not held.entry.lasting:
+        for held in [held for held in self._held if held.host is host]:
+            if isinstance(held, _Act):
+                held.again()
+            elif held.resource.undo() and not held.entry.lasting:
                 held.ledger.close(held.number)
                 held.number = held.ledger.open(held.entry)
                 held.resource.acquire(host)

@@ -1028,7 +1028,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     ``unaccounted_bytes`` (there 0) are what an interface carried beyond all of that, at the end and in
     the direction with the most. ``rekeys`` is how often the security associations were replaced.
     ``tcp_retransmits`` counts retransmitted segments of both ends. With ``at_one_end`` all figures are
-    the initiator's, because only the target's portal is known; the target's figures are 0.
+    the initiator's, because only the target's portal is known, or it has booted; the target's figures are 0.
     """
 
     link_bytes_initiator: Count

@@ -79,8 +79,9 @@ class Encapsulation(kinds.Declared, frozen=True, kw_only=True, forbid_unknown_fi
     surrounds it ``sealed_bytes`` are encrypted; it ``encrypts`` what it carries, or only authenticates that
     by ``algorithms``, or does neither.
     The link's MTU shrinks by ``takes_bytes``. ``is_queued``: a worker encrypts, so for TCP packets have not
-    been sent until then. With ``pre_existing`` no run makes it, and what it makes of packets is unknown. If
-    it ``is_missing``, results have it, and the harness does not. ``timers`` decide when its keys are new.
+    been sent until then. It ``is_made_again`` on a target that has booted. With ``pre_existing`` no run makes
+    it, and what it makes of packets is unknown. If it ``is_missing``, results have it, and the harness does
+    not. ``timers`` decide when its keys are new.
     """
 
     place: StackPlace
@@ -94,6 +95,7 @@ class Encapsulation(kinds.Declared, frozen=True, kw_only=True, forbid_unknown_fi
     pads_to_bytes: int = 1
     takes_bytes: int = 0
     is_queued: bool = False
+    is_made_again: bool = False
     encrypts: bool = True
     pre_existing: bool = False
     is_missing: bool = False

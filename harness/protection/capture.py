@@ -13,12 +13,11 @@ each look is complete: it ends when every frame that had passed until then is in
 from __future__ import annotations
 
 import contextlib
-import itertools
 import re
 import signal
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -313,6 +312,8 @@ class CapturePoint:
     frames: int = 0
     """How many frames have been read."""
     fault: str | None = None
+    earlier: Seen = field(default_factory=Seen)
+    """What another one saw, and nobody has read yet."""
     _offset: int = PCAP_HEADER_BYTES
     _reported: int = 0
     """How much of tcpdump's log has been read."""
@@ -333,7 +334,8 @@ class CapturePoint:
         with self.file.open("rb") as stream:
             stream.seek(self._offset)
             data = stream.read()
-        seen = Seen(fault=self.fault)
+        seen, self.earlier = self.earlier, Seen()
+        seen.fault = self.fault
         frames, taken = self.reader.count(data, seen)
         self.frames += frames
         self._offset += taken
@@ -413,17 +415,26 @@ class CapturePoint:
 
 @dataclass(kw_only=True)
 class Capture:
-    """The captures of the ends that are seen, the initiator's first; they keep one frame in ``one_in``."""
+    """The captures of the ends that are seen, the initiator's first; they keep one frame in ``one_in``.
+    ``begin`` begins those of some ends."""
 
     taps: tuple[CapturePoint, ...]
     one_in: int
+    begin: Callable[[Sequence[End]], tuple[CapturePoint, ...]] = lambda _ends: ()
     since_start: list[int] = field(default_factory=lambda: [0, 0])
     """The portal's segments in clear that each end has sent since the capture began."""
     last: list[Seen] = field(default_factory=list)
     """What was seen by ``finish``, and after that until the captures ended."""
 
+    def again(self, end: End) -> None:
+        """Watch an end that has booted anew, with which its tcpdump ended. What that had seen counts."""
+        (ended,) = (tap for tap in self.taps if tap.end == end)
+        (begun,) = self.begin([end])
+        begun.earlier.add(ended.read())
+        self.taps = tuple(begun if tap is ended else tap for tap in self.taps)
+
     def look(self) -> list[Seen]:
-        """What the ends have sent since the last time, up to now and without a gap."""
+        """What the ends have sent since the last time, up to now and, but for a boot, without a gap."""
         for tap in self.taps:
             tap.ask()
         return self._counted([tap.look() for tap in self.taps])
@@ -481,36 +492,44 @@ def capture(
     ``has_tags`` are as for ``expression``.
     """
     one_in = sampling(path.profile)
-    # A column that comes up again, after a bad cell or in a resumed run, gets new files: in the earlier ones,
-    # old frames would count as new.
-    number = next(n for n in itertools.count(1) if not (folder / f"initiator-{n}.pcap").exists())
     reader = FrameReader(frames=frames, port=path.port)
     made: Capture | None = None
     with contextlib.ExitStack() as stack:
         stack.callback(lambda: made.read_rest() if made is not None else None)
-        running: list[tuple[End, Host, Path, Daemon]] = []
-        for end, host, iface, *_ in links.ends(path):
-            file = folder / f"{end}-{number}.pcap"
-            wanted = expression(
-                path, end, frames, protected=protected, one_in=one_in, within=within, has_tags=has_tags
-            )
-            daemon = stack.enter_context(
-                host.daemon(
-                    ["tcpdump", "-i", iface, "-p", "-n", "-U", "--immediate-mode", "-Z", "root"]
-                    + ["-s", str(SNAP_BYTES), "-w", "-", wanted],
-                    log=file.with_suffix(".log"),
-                    output=file,
-                    ready=lambda: True,
-                    deadline_s=START_DEADLINE_S,
+
+        def begin(ends: Sequence[End]) -> tuple[CapturePoint, ...]:
+            # A column that comes up again, after a bad cell or in a resumed run, gets new files: in the
+            # earlier ones, old frames would count as new.
+            number = 1
+            while any((folder / f"{end}-{number}.pcap").exists() for end in ends):
+                number += 1
+            running: list[tuple[End, Host, Path, Daemon]] = []
+            for end, host, iface, *_ in links.ends(path):
+                if end not in ends:
+                    continue
+                file = folder / f"{end}-{number}.pcap"
+                wanted = expression(
+                    path, end, frames, protected=protected, one_in=one_in, within=within, has_tags=has_tags
                 )
-            )
-            running.append((end, host, file, daemon))
-        # Only now: each takes a while to start, and of that most is waiting.
-        taps = [
-            CapturePoint(end=end, file=file, daemon=daemon, reader=_begun(reader, host, file, daemon))
-            for end, host, file, daemon in running
-        ]
-        for tap in taps:
-            tap.settle()
-        made = Capture(taps=tuple(taps), one_in=one_in)
+                daemon = stack.enter_context(
+                    host.daemon(
+                        ["tcpdump", "-i", iface, "-p", "-n", "-U", "--immediate-mode", "-Z", "root"]
+                        + ["-s", str(SNAP_BYTES), "-w", "-", wanted],
+                        log=file.with_suffix(".log"),
+                        output=file,
+                        ready=lambda: True,
+                        deadline_s=START_DEADLINE_S,
+                    )
+                )
+                running.append((end, host, file, daemon))
+            # Only now: each takes a while to start, and of that most is waiting.
+            taps = [
+                CapturePoint(end=end, file=file, daemon=daemon, reader=_begun(reader, host, file, daemon))
+                for end, host, file, daemon in running
+            ]
+            for tap in taps:
+                tap.settle()
+            return tuple(taps)
+
+        made = Capture(taps=begin([end for end, *_ in links.ends(path)]), one_in=one_in, begin=begin)
         yield made

@@ -121,14 +121,19 @@ def closed(journal: Journal, path: LinkPath) -> Iterator[None]:
 
 def open_up(path: LinkPath) -> None:
     """Give the interfaces at the ends of an overlay their addresses. CommandFailed if nothing comes back."""
-    bits = addresses.PAIR_BITS[path.ip]
-    for _, host, iface, own, _ in links.ends(path):
-        links.settle(host, iface, path.ip)
-        host.run(
-            ["ip", "-batch", "-"],
-            input=f"{links.adding(own, bits, iface)}link set dev {iface} up\n",
-        )
+    for end in ENDS:
+        open_end(path, end)
     reach(path)
+
+
+def open_end(path: LinkPath, end: End) -> None:
+    """One of them; nothing is sent."""
+    _, host, iface, own, _ = links.ends(path)[ENDS.index(end)]
+    links.settle(host, iface, path.ip)
+    host.run(
+        ["ip", "-batch", "-"],
+        input=f"{links.adding(own, addresses.PAIR_BITS[path.ip], iface)}link set dev {iface} up\n",
+    )
 
 
 @contextlib.contextmanager

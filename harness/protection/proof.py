@@ -180,6 +180,7 @@ class EndChange:
 
     name: str
     has_booted: bool
+    peer_has_booted: bool
     out: Carried
     into: Carried
     use: InterfaceUse
@@ -216,6 +217,7 @@ def _ends(
     one_in = watched.capture.one_in
     layer = watched.layer
     title = layer.title if layer is not None else ""
+    have_booted = [was.boots != now.boots for was, now in zip(before, after, strict=True)]
     for number, (name, was, now) in enumerate(zip(ENDS, before, after, strict=False)):
         due = Due()
         if layer is not None and not watched.is_hidden:
@@ -226,7 +228,8 @@ def _ends(
         found.append(
             EndChange(
                 name=name,
-                has_booted=was.boots != now.boots,
+                has_booted=have_booted[number],
+                peer_has_booted=any(have_booted) and not have_booted[number],
                 out=was.tally.out.grown(now.tally.out),
                 into=was.tally.into.grown(now.tally.into),
                 use=uses[number],
@@ -271,7 +274,9 @@ def _lost(end: EndChange | None, peer: EndChange | None) -> int:
 
 def _lacks_samples(end: EndChange, peer: EndChange | None) -> bool:
     """Whether a capture lacks more of its due packets than the link can have lost before them."""
-    excused = min(_lost(end, peer), -(-end.samples_due // 2))
+    # While a peer boots, ARP is not answered: packets that were protected do not leave.
+    lost = end.out.packets if end.peer_has_booted else _lost(end, peer)
+    excused = min(lost, -(-end.samples_due // 2))
     return end.samples_missing > excused
 
 
@@ -292,9 +297,17 @@ def judge(
     counters at both ends must cover it; where only one end is seen, at that.
     """
     path, layer, capture = watched.path, watched.layer, watched.capture
-    # Who has booted in between does not know what was before, and its capture ended with it.
-    ends = tuple(end for end in _ends(watched, before, after, seen) if not end.has_booted)
-    reasons = [end.seen.fault for end in ends if end.seen.fault]
+    all_ends = _ends(watched, before, after, seen)
+    # Who has booted in between does not know what was before, and its capture ended with it. One that began
+    # again, before its fail-closed policies, only testifies against it.
+    ends = tuple(end for end in all_ends if not end.has_booted)
+    looked_at = all_ends if layer is not None else ends
+    reasons = [end.seen.fault for end in looked_at if end.seen.fault]
+    reasons += [
+        f"{end.seen.cleartext} cleartext segments of the portal were sent by the {end.name}, which has booted"
+        for end in looked_at
+        if end.has_booted and end.seen.cleartext
+    ]
     balances = list(_balances(watched, layer, ends)) if layer is not None else []
     proof = _proof(ends, capture, balances)
     if went_back := list(_went_back(ends)):

@@ -127,11 +127,13 @@ REPORT, TRY_CONNECT, CONVERSE = signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG
 
 @dataclass(kw_only=True)
 class XfrmListener:
-    """The program at one end, and the file with its answers: a line of JSON each."""
+    """The program at one end, and the file with its answers: a line of JSON each. It began after so many
+    ``boots`` of its host."""
 
-    name: str
+    host: Host
     daemon: Daemon
     file: Path
+    boots: int = 0
     _read: int = 0
     """How many bytes of the file are answers that have been read."""
 
@@ -143,7 +145,11 @@ class XfrmListener:
         self._answer(ListenerReport, within_s=START_DEADLINE_S, interval_s=0.01)
 
     def report(self) -> ListenerReport:
-        """The answer to ``ask``. CommandFailed if the program has ended, or does not answer."""
+        """The answer to ``ask``, or what the interfaces have counted since its host has booted anew, with
+        which the program ended. CommandFailed if it has ended otherwise, or does not answer."""
+        if self.host.boots != self.boots:
+            (devices,) = self.host.read_files(["/proc/net/dev"])
+            return ListenerReport(before=devices, after=devices)
         return self._answer(ListenerReport)
 
     def attempted(self) -> ConnectAttempt:
@@ -160,11 +166,11 @@ class XfrmListener:
                 line = stream.readline()
             return line.endswith(b"\n") or self.daemon.ended()
 
-        what = f"the {self.name} to report what its end of the path carried"
+        what = f"the {self.host.name} to report what its end of the path carried"
         await_condition(has_come, deadline_s=within_s or ANSWER_DEADLINE_S, what=what, interval_s=interval_s)
         if not line.endswith(b"\n"):
             raise CommandFailed(
-                f"expected the {self.name}'s xfrm listener to run as long as the "
+                f"expected the {self.host.name}'s xfrm listener to run as long as the "
                 f"path is up, but it ended: {tail(self.file.with_suffix('.log'))}"
             )
         self._read += len(line)
@@ -240,4 +246,4 @@ def _listener(
         ready=lambda: True,
         deadline_s=START_DEADLINE_S,
     ) as daemon:
-        yield XfrmListener(name=host.name, daemon=daemon, file=file)
+        yield XfrmListener(host=host, daemon=daemon, file=file, boots=host.boots)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -236,6 +237,9 @@ class Columns:
             watching = stack.enter_context(
                 capture.capture(path, folder, kind.frames(underlay), protected=True)
             )
+            # Before the fail-closed policies, so that it would see what leaves while there are none.
+            watch_again = functools.partial(watching.again, "target")
+            stack.enter_context(self.journal.each_boot(path.target, watch_again))
             # Within the transport's connections a segment that is none of them shows nothing.
             shown = xfrm_listener.CONVERSE if kinds.named(name).is_transports else xfrm_listener.TRY_CONNECT
             control[name] = self._close(path, watching, listeners, stack, shown=shown, is_overlay=level > 0)

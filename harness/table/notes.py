@@ -209,8 +209,8 @@ def file_systems(records: Iterable[Record], plans: Iterable[Plan]) -> Iterable[s
 
 
 def one_end(records: Sequence[Record]) -> Iterable[str]:
-    """Which columns were proved at the initiator alone, because of the target only the portal is known; and
-    of which programs tunnels are."""
+    """Which columns were proved at the initiator alone, because of the target only the portal is known, or it
+    has booted; and of which programs tunnels are."""
     columns: dict[bool, dict[str, None]] = {False: {}, True: {}}
     for record in records:
         for proof in (record.proof, *(part.proof for part in record.clients)):
@@ -224,7 +224,10 @@ def one_end(records: Sequence[Record]) -> Iterable[str]:
         ),
     ):
         if labels := ", ".join(columns[is_protected]):
-            yield f"Proved at one end ({labels}): {words}; only the target's portal is known."
+            yield (
+                f"Proved at one end ({labels}): {words}; only the target's portal is known, or the target "
+                "has booted, and its counters began again."
+            )
     yield from _tunnels(records)
 
 

@@ -70,12 +70,26 @@ def test_each_other_fault_that_machines_have(installed: Site) -> None:
 
 @pytest.mark.on_ci("trixie")
 def test_a_target_that_boots_anew_is_made_again(installed: Site) -> None:
-    found = [*stalls(installed, *REBOOTED, "--transport", "nvme-tcp", but=runs.OF_A_BOOT)]
-    assert len(found) == 2
+    words = ("--transport", "nvme-tcp", "--protect", "wireguard")
+    found = [*stalls(installed, *REBOOTED, *words, but=runs.OF_A_BOOT)]
+    assert len(found) == 4
     for _, stall_s, stall in found:
         took_ns = stall["ended_ns"] - stall["began_ns"]  # type: ignore[operator]
         # It serves for a moment before it goes down.
         assert took_ns > 5e9 and stall_s >= 5, stall
+    for cell in runs.cells(installed).values():
+        assert cell["proof"]["at_one_end"] and not cell["proof"]["other_frames"], cell
+
+
+@pytest.mark.long
+def test_a_target_that_boots_anew_gets_keys_again(installed: Site) -> None:
+    """The initiator's kernel has ESP's keys until charon has given up its peer, after 10 s and 165 s."""
+    columns = ("--ipsec", "on", "--protect", "macsec", "--protect", "wireguard+aes128gcm16")
+    words = (*columns, "--ike", "dpd_delay=10s", *REBOOTED[2:])
+    assert len([*stalls(installed, *words, but=runs.OF_A_BOOT)]) == 3
+    for name, cell in runs.cells(installed).items():
+        assert ("aes128gcm16" in name) is (cell["stall"]["stall_ns"] > 150e9), cell
+        assert cell["proof"]["at_one_end"] and not cell["proof"]["cleartext_segments"], cell
 
 
 @pytest.mark.long

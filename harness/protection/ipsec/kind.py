@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.hosts import PRIVATE, Host, programs
+from harness.hosts.faults import Killed
 from harness.hosts.journal import Resource
 from harness.model import ENDS, Plan, Proposal
 from harness.model.errors import CommandFailed
@@ -102,6 +103,15 @@ class IpsecDriver:
                 mode=mode,
                 credentials=self.daemons.credentials,
             )
+
+            def again() -> None:
+                tunnel.load("target", of_target())
+
+            # Killed before its host boots: whether one that ends in order could still tell its peer depends
+            # on what systemd ends first. Afterwards it has the connection, no keys, and waits to be called.
+            daemon = charons[1].daemon
+            gone = [Killed(tunnel.name, daemon, again)] if daemon is not None else []
+            stack.enter_context(run.journal.each_boot(below.target, again, *gone))
             stack.enter_context(tunnel.up(charons))
 
             def breaks() -> Mapping[str, tuple[Host, Resource]]:

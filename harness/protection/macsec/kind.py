@@ -67,19 +67,47 @@ def _mac(host: Host, iface: str) -> str:
     return str(entries["address"])
 
 
-def tell(within: LinkPath, macs: tuple[str, str], cipher: str) -> None:
-    """Tell both ends a key for each direction, made for that; ``macs`` as in ``MacsecFrames``."""
-    near, far = (secrets.token_hex(CIPHERS[cipher][0]) for _ in ENDS)
-    entries = ((near, far, macs[1]), (far, near, macs[0]))
-    for (_, host, iface, _, _), (own, others, peer) in zip(links.ends(within), entries, strict=True):
-        channel = f"rx port {channel_port(within)} address {peer}"
+@dataclass(kw_only=True)
+class StaticKeys:
+    """A key for each direction, made for that; ``macs`` as in ``MacsecFrames``."""
+
+    within: LinkPath
+    cipher: str
+    macs: tuple[str, str]
+
+    def __post_init__(self) -> None:
+        self._keys = [self._made() for _ in ENDS]
+
+    def _made(self) -> str:
+        return secrets.token_hex(CIPHERS[self.cipher][0])
+
+    def tell(self) -> None:
+        """Tell both ends."""
+        for end in ENDS:
+            self._tell(end, self._sending(end) + self._receiving(end))
+
+    def again(self, macs: tuple[str, str]) -> None:
+        """Tell a target that has booted anew, with another key for what it sends: its packet numbers begin
+        again, and a number must not meet a key twice (802.1AE, clause 14.5)."""
+        gone = f"macsec del {self.within.initiator_iface} {self._channel('initiator')}\n"
+        self._keys[1], self.macs = self._made(), macs
+        self._tell("target", self._sending("target") + self._receiving("target"))
+        self._tell("initiator", gone + self._receiving("initiator"))
+
+    def _tell(self, end: End, lines: str) -> None:
         # On standard input: others may read a process's command line.
-        host.run(
-            ["ip", "-batch", "-"],
-            input=f"macsec add {iface} tx sa 0 pn 1 on key {KEY_ID} {own}\n"
-            f"macsec add {iface} {channel}\n"
-            f"macsec add {iface} {channel} sa 0 pn 1 on key {KEY_ID} {others}\n",
-        )
+        links.ends(self.within)[ENDS.index(end)][1].run(["ip", "-batch", "-"], input=lines)
+
+    def _sending(self, end: End) -> str:
+        own = self._keys[ENDS.index(end)]
+        return f"macsec add {self.within.initiator_iface} tx sa 0 pn 1 on key {KEY_ID} {own}\n"
+
+    def _channel(self, end: End) -> str:
+        return f"rx port {channel_port(self.within)} address {self.macs[1 - ENDS.index(end)]}"
+
+    def _receiving(self, end: End) -> str:
+        begins = f"macsec add {self.within.initiator_iface} {self._channel(end)}"
+        return f"{begins}\n{begins} sa 0 pn 1 on key {KEY_ID} {self._keys[1 - ENDS.index(end)]}\n"
 
 
 # On the wire
@@ -168,7 +196,14 @@ class MacsecDriver(Overlay):
                 server = stack.enter_context(agreement)
                 found["key-server-gone"] = below.initiator, Stopped(mka.PROGRAM, server)
             else:
-                tell(within, _macs(below), self.cipher)
+                static = StaticKeys(within=within, cipher=self.cipher, macs=_macs(below))
+                static.tell()
+
+                def again() -> None:
+                    static.again(_macs(below))
+                    overlay.open_end(within, "target")
+
+                stack.enter_context(self.run.journal.each_boot(within.target, again))
             overlay.open_up(within)
             yield lambda: found
 

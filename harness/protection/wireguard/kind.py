@@ -1,7 +1,8 @@
 """WireGuard: an interface of the kernel's at both ends, over UDP
 (https://www.wireguard.com/papers/wireguard.pdf).
 
-Keys are made for the run, by the kernel of each end; private ones never leave it. Only the initiator is told
+Keys are made for the run, by the kernel of each end; private ones never leave it, unless the target boots
+anew (``KeptKey``). Only the initiator is told
 where its peer is, as behind a firewall, and only one UDP port is open on the target. No package is needed:
 ``programs/interface.py`` speaks with the kernel itself, which since Linux 5.6 has the module ``wireguard``.
 
@@ -18,9 +19,12 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from harness.hosts import Host
 from harness.hosts.journal import Breaks, Resource
-from harness.model import ENDS, IPV4, Family, addresses
+from harness.hosts.undo import UndoStep
+from harness.model import ENDS, IPV4, End, Family, addresses
 from harness.model.errors import CommandFailed
 from harness.model.protections import PROTECTIONS, UDP_HEADER_BYTES
 from harness.network import links, sysctls
@@ -51,6 +55,27 @@ CIPHER = "chacha20poly1305"
 
 ask = functools.partial(overlay.ask, room=__package__, program=overlay.PROGRAM)
 """Has ``programs/interface.py`` do something on a host."""
+
+
+class KeptKey(msgspec.Struct):
+    """The private key of an interface, in this process's memory while its host boots anew.
+
+    A server has its key on a disk, and comes back with it; no secret of a run is ever on one. A new key would
+    have to be told to the initiator, whose session would end then: the stall would not be a server's.
+    """
+
+    interface: str
+    private_key: str = ""
+
+    def __repr__(self) -> str:
+        return f"KeptKey({self.interface!r})"
+
+    def acquire(self, host: Host) -> None:
+        self.private_key = ask(host, "tell", interface=self.interface)["private_key"]
+
+    def undo(self) -> tuple[UndoStep, ...]:
+        """Nothing to do: it was read."""
+        return ()
 
 
 def port(path: LinkPath, level: int) -> int:
@@ -130,19 +155,33 @@ class WireGuardDriver(Overlay):
             for end, host, iface, *_ in links.ends(within):
                 stack.enter_context(sysctls.set_to(self.run.journal, host, (REDIRECTS,), "0"))
                 keys[end] = ask(host, "open", interface=iface, port=number)["public_key"]
-            for (end, host, iface, _, allowed), (*_, peer) in zip(
-                links.ends(within), links.ends(underlay.below), strict=True
-            ):
+
+            def introduce(end: End) -> None:
+                """Tell an end who its peer is."""
+                _, host, iface, _, allowed = links.ends(within)[ENDS.index(end)]
+                # The target learns where its peer is from the handshake.
+                where = underlay.below.target_address if end == "initiator" else ""
                 ask(
                     host,
                     "peer",
                     interface=iface,
                     public_key=keys[overlay.peer_of(end)],
-                    # The target learns where its peer is from the handshake.
-                    address=peer if end == "initiator" else "",
+                    address=where,
                     port=number,
                     allowed=allowed,
                 )
+
+            for end in ENDS:
+                introduce(end)
+            target, iface = within.target, within.target_iface
+            kept = KeptKey(iface)
+
+            def again() -> None:
+                ask(target, "open", interface=iface, port=number, private_key=kept.private_key)
+                introduce("target")
+                overlay.open_end(within, "target")
+
+            stack.enter_context(self.run.journal.each_boot(target, again, kept))
             overlay.open_up(within)
 
             def breaks() -> Mapping[str, tuple[Host, Resource]]:

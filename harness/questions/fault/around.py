@@ -62,10 +62,13 @@ _LINE = re.compile(r"^\[ *(\d+)\.(\d{6})\] (.*)$", re.MULTILINE)
 
 
 def places(
-    kind: str, lun: ConnectedLun, most_s: float = 0.0, again: Callable[[], object] = lambda: None
+    kind: str,
+    lun: ConnectedLun,
+    most_s: float = 0.0,
+    made_again: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> faults.Places:
     """What a fault (``section.KINDS``) breaks of a connected LUN, and where, for ``most_s`` where the kernel
-    can end it by itself. ``again`` makes the target again, after it has booted anew.
+    can end it by itself. ``made_again`` makes the target again that boots meanwhile.
 
     RequirementError if its column has nothing of that kind.
     """
@@ -78,7 +81,7 @@ def places(
         return faults.OF_LINKS[kind](lun.link)
     if kind == REBOOT:
         require_apart(path)
-        return [(path.target, Rebooted(path.target.name, REBOOT_S, again))]
+        return [(path.target, Rebooted(path.target.name, REBOOT_S, made_again))]
     if kind == "connection-reset":
         return [(path.target, faults.Reset(path.initiator_address, path.port))]
     then = places("connection-reset", lun) if kind in WITH_RESET else []
@@ -113,8 +116,8 @@ class AroundFault(around.Around):
 
     @contextlib.contextmanager
     def while_it_runs(self, lun: ConnectedLun, journal: Journal, folder: Path) -> Iterator[None]:
-        again = functools.partial(self._make_again, lun.path, journal)
-        broken = places(self.fault.kind, lun, self.fault.lasts_s + WATCHDOG_S, again)
+        made_again = functools.partial(self._made_again, lun.link, journal)
+        broken = places(self.fault.kind, lun, self.fault.lasts_s + WATCHDOG_S, made_again)
         ends_s = self.plan.before_s + self.fault.lasts_s
         over, failures = threading.Event(), list[BaseException]()
 
@@ -154,20 +157,24 @@ class AroundFault(around.Around):
         if failures:
             raise failures[0]
 
-    def _make_again(self, path: LinkPath, journal: Journal) -> None:
-        """Of a target that has booted, when its interface is as it was before."""
-        host, iface = path.target, path.target_iface
-        for module in self.modules:
-            # One that the kernel does not have is of a transport that has no column (``executor.prepare``).
-            host.run(["modprobe", *module.split()], check=False)
-        configfs.mount(host, "target")
-        runner.await_condition(
-            lambda: is_up(host, iface, path.target_address),
-            deadline_s=INTERFACE_S,
-            what=f"{path.target_address} on {iface} of the {host.name}, which has booted",
-            interval_s=0.5,
-        )
-        journal.make_again(host)
+    @contextlib.contextmanager
+    def _made_again(self, link: LinkPath, journal: Journal) -> Iterator[None]:
+        """Of a target that boots meanwhile, when its interface is as it was before."""
+        host, iface = link.target, link.target_iface
+        with journal.keeping(host):
+            yield
+            for module in self.modules:
+                # One that the kernel does not have is of a transport that has no column
+                # (``executor.prepare``).
+                host.run(["modprobe", *module.split()], check=False)
+            configfs.mount(host, "target")
+            runner.await_condition(
+                lambda: is_up(host, iface, link.target_address),
+                deadline_s=INTERFACE_S,
+                what=f"{link.target_address} on {iface} of the {host.name}, which has booted",
+                interval_s=0.5,
+            )
+            journal.make_again(host)
 
     def judged(self, record: Record, lun: ConnectedLun, raw: Path) -> Record:
         if not self._ended_ns:

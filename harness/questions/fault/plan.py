@@ -15,6 +15,7 @@ from harness.parse.profiles import check_proposal
 from harness.planning import plan
 from harness.planning.request import RunRequest, goal, require_not_given
 from harness.questions.fault.section import KINDS, REBOOT, SECTION, Fault, Faults
+from harness.questions.fault.theory import RETRANSMIT_S
 from harness.results import rules
 
 IN_FLIGHT = 64
@@ -86,13 +87,18 @@ def make_plan(request: FaultRequest) -> Plan:
         for column in columns
         for fault in set_to[column.transport or ""]
     }
-    of_jobs = {name: fault for (_, name), fault in of_cells.items()}
+    found = Faults(of_jobs={name: fault for (_, name), fault in of_cells.items()})
+    proposals = {name: _set(proposal, request.ike) for name, proposal in made.proposals.items()}
+    if has_boots := any(fault.kind == REBOOT for fault in faults):
+        # Who has booted knows no keys, and its peer has some until charon gives it up.
+        gives_up_s = found.after_s + max(map(_gives_up_s, proposals.values()), default=0.0)
+        found = msgspec.structs.replace(found, after_s=gives_up_s)
     made = msgspec.structs.replace(
         made,
         columns=columns,
-        cells=tuple(of_cells) if len(of_cells) < len(columns) * len(of_jobs) else (),
-        proposals={name: _set(proposal, request.ike) for name, proposal in made.proposals.items()},
-        jobs=tuple(_at(job, request.rate, name, fault) for name, fault in of_jobs.items()),
+        cells=tuple(of_cells) if len(of_cells) < len(columns) * len(found.of_jobs) else (),
+        proposals=proposals,
+        jobs=tuple(_at(job, request.rate, name, found) for name in found.of_jobs),
         parameters={
             name: {
                 **{key: each.usual for key, each in kinds.transport(name).parameters.items() if each.usual},
@@ -101,8 +107,8 @@ def make_plan(request: FaultRequest) -> Plan:
             for name in made.transports
         },
         # No machine boots more often than was asked for.
-        retries=0 if any(fault.kind == REBOOT for fault in faults) else made.retries,
-        sections=SECTION.within(Faults(of_jobs=of_jobs)),
+        retries=0 if has_boots else made.retries,
+        sections=SECTION.within(found),
     )
     rules.check(made)
     return made
@@ -115,6 +121,12 @@ def _set(proposal: Proposal, typed: Sequence[str]) -> Proposal:
     found = msgspec.structs.replace(proposal, settings={**proposal.settings, **settings})
     check_proposal(found, lambda _key, what, hint: UsageError(f"--ike: {what}", hint=hint))
     return found
+
+
+def _gives_up_s(proposal: Proposal) -> float:
+    """How long after it last heard of its peer charon gives it up: 0 if never."""
+    delay = proposal.settings.get("dpd_delay", "0")
+    return parse_duration_s(delay, what="--ike dpd_delay") + RETRANSMIT_S if delay.strip("0smhd") else 0.0
 
 
 def _settings(typed: Sequence[str], made: Plan) -> dict[str, list[dict[str, str]]]:
@@ -163,8 +175,7 @@ def _name(job: Job, rate: int, fault: Fault) -> str:
     return check_name("workload", "-".join(words).lower())
 
 
-def _at(job: Job, rate: int, name: str, fault: Fault) -> Job:
-    of = Faults(of_jobs={})
-    made = open_loop.at_rate(job, rate, of.before_s + fault.most_s + of.after_s)
+def _at(job: Job, rate: int, name: str, of: Faults) -> Job:
+    made = open_loop.at_rate(job, rate, of.before_s + of.of_jobs[name].most_s + of.after_s)
     options = {**dict(made.options), "iodepth": str(IN_FLIGHT)}
     return Job(name=name, options=tuple(options.items()))

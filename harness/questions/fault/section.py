@@ -10,6 +10,7 @@ import msgspec
 
 from harness.model import BackingKind, Duplex, Plan, Record, kinds
 from harness.model.errors import UsageError
+from harness.model.protections import MADE, PROTECTIONS
 from harness.model.ranges import Amount
 from harness.model.texts import Name, Parameter, ParameterValue
 from harness.model.units import unknown_name
@@ -203,9 +204,13 @@ def _require_rebootable(plan: Plan) -> None:
             f"expected a file that outlasts a reboot for {REBOOT}, found {backing.path or backing.kind}",
             hint="leave --backing out, or name a file of a disk",
         )
-    if protected := next((column.label for column in plan.columns if column.protection), None):
+    made_again = [name for name in MADE if PROTECTIONS[name].is_made_again]
+    names = (name for column in plan.columns for name in column.protection if name in PROTECTIONS)
+    if other := next((name for name in names if name not in made_again), None):
         raise UsageError(
-            f"expected columns without protection for {REBOOT}, found {protected}", hint="try --ipsec off"
+            f"expected protections for {REBOOT} that a run makes again on a target that has booted "
+            f"({', '.join(['ESP', *made_again])}), found {PROTECTIONS[other].title}",
+            hint="leave its columns out: --ipsec both, or --protect off",
         )
 
 

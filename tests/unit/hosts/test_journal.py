@@ -127,6 +127,30 @@ def test_what_a_reboot_took_is_made_again_in_its_order(journal: Journal, host: F
     assert not journal.open_entries() and not journal.leaks
 
 
+def test_what_is_no_resource_is_made_again_in_its_place(journal: Journal, host: FakeHost) -> None:
+    def does(what: str) -> Callable[[], object]:
+        return lambda: host.run([what])
+
+    host.world.silent |= {"boot", "key", "elsewhere"}
+    other = host.world.host("initiator")
+    with (
+        journal.hold(host, Thing("policy")),
+        journal.each_boot(host, does("key"), File("kept")),
+        journal.each_boot(other, does("elsewhere"), File("not kept")),
+        journal.hold(host, Thing("portal")),
+    ):
+        with journal.each_boot(host, does("gone")):
+            pass
+        host.world.commands.clear()
+        with journal.keeping(host):
+            assert names(journal)[0] == "File kept"
+            host.run(["boot"])
+            journal.make_again(host)
+        said = ["make kept", "boot", "make policy", "key", "make portal", "break kept", "sweep kept"]
+        assert host.world.said == said
+    assert not journal.open_entries() and not journal.leaks
+
+
 def test_what_is_not_acquired_is_undone_unless_it_is_somebody_elses(journal: Journal, host: FakeHost) -> None:
     for error, undoing in (
         (CommandFailed("a failed"), ["break a", "sweep a"]),

@@ -324,6 +324,20 @@ def test_a_look_waits_for_what_is_still_on_its_way(tmp_path: Path) -> None:
     assert (look(made), tcpdump.signals) == (ONE_TCP, 4)
 
 
+def test_what_an_end_sent_counts_from_before_a_boot_and_after_it(tmp_path: Path, both: Both) -> None:
+    made, _, before = both
+    before.write(TCP)
+    before.is_dead = True
+    (tmp_path / "new").mkdir()
+    begun, after = tap(tmp_path / "new", "target")
+    made.begin = lambda ends: (begun,) if ends == ["target"] else ()
+    made.again("target")
+    assert made.taps[1] is begun and made.taps[0] is not begun
+    after.write(ESP)
+    assert made.look() == [Seen(), ONE_OF_EACH]
+    assert made.look() == [Seen(), Seen()] and made.since_start == [0, 1]
+
+
 def test_a_capture_that_cannot_be_relied_on_says_so_for_good(tmp_path: Path) -> None:
     for attribute, value, why in (
         ("is_dead", True, "tcpdump has ended"),

@@ -705,6 +705,25 @@ def test_an_end_that_has_booted_says_nothing_of_before() -> None:
     assert ours.rx_bytes > 0 and theirs.rx_bytes == 7
 
 
+def test_a_capture_that_began_again_after_a_boot_testifies_against_a_protection() -> None:
+    before, after = Cell().snapshots()
+    after[1] = module.EndCounters(boots=1)
+    due = range((OLD // ONE_IN + 1) * ONE_IN, OLD + WRITE_PACKETS + 1, ONE_IN)
+    sent = Seen(numbers={OUT_SPI: {*due}})
+    for near, far, said in (
+        (sent, Seen(), ""),
+        (sent, Seen(cleartext=2), "2 cleartext segments of the portal were sent by the target, which has"),
+        (sent, Seen(fault="tcpdump has ended"), "tcpdump has ended"),
+        # While it boots, nobody answers ARP for it: what was protected does not leave.
+        (Seen(numbers={OUT_SPI: {*due[len(due) // 2 :]}}), Seen(), ""),
+        (Seen(), Seen(), f"the initiator sent lacks {len(due)} of the {len(due)} ESP packets"),
+    ):
+        proof, reasons = judge(
+            watched(protection()), before, after, [near, far], read_bytes=READ, write_bytes=WRITTEN
+        )
+        assert proof.at_one_end and len(reasons) == bool(said) and said in "".join(reasons)
+
+
 def test_counters_that_go_backwards_are_a_replacement_and_no_negative_figure() -> None:
     seen = [
         Seen(numbers={spi: set(range(ONE_IN, OLD + packets + 1, ONE_IN))})

@@ -18,7 +18,7 @@ from unittest import mock
 import msgspec
 import pytest
 
-from harness.hosts import programs
+from harness.hosts import NamespaceHost, programs
 from harness.hosts.programs import netlink
 from harness.model.errors import CommandFailed
 from harness.protection import xfrm_listener as module
@@ -302,6 +302,14 @@ def look(asked: XfrmListener) -> ListenerReport:
     return asked.report()
 
 
+def test_of_an_end_that_has_booted_its_interfaces_say_what_they_have_counted_since(tmp_path: Path) -> None:
+    listener = xfrm_listener(tmp_path, is_dead=True)
+    with pytest.raises(CommandFailed, match="but it ended"):
+        look(listener)
+    listener.boots = 1
+    assert " lo:" in (report := look(listener)).before == report.after and not report.states
+
+
 def test_each_signal_is_answered_by_a_line(tmp_path: Path) -> None:
     """In a process of its own, with a kernel that has no associations."""
     text = programs.source("harness.protection", "xfrm_listener")
@@ -315,7 +323,7 @@ def test_each_signal_is_answered_by_a_line(tmp_path: Path) -> None:
     with output.open("wb") as out, subprocess.Popen(argv, stdout=out) as process, ExitStack() as stack:
         stack.callback(process.kill)
         daemon = mock.Mock(ended=lambda: process.poll() is not None, signal=process.send_signal)
-        asked = XfrmListener(name="target", daemon=daemon, file=output)
+        asked = XfrmListener(host=NamespaceHost("target"), daemon=daemon, file=output)
         first = asked.report()
         assert first.states == ()
         assert first.before.split()[0] == first.after.split()[0] == "lo:"
@@ -335,7 +343,7 @@ def xfrm_listener(
     file.touch()
     file.with_suffix(".log").write_text("PermissionError: no\n", encoding="utf-8")
     daemon = mock.Mock(ended=lambda: is_dead, signal=on_signal)
-    return XfrmListener(name="target", daemon=daemon, file=file)
+    return XfrmListener(host=NamespaceHost("target"), daemon=daemon, file=file)
 
 
 def test_an_answer_may_come_in_pieces(tmp_path: Path) -> None:

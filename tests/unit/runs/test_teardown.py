@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import json
 import re
 import secrets
@@ -11,11 +12,13 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from harness.analysis.schedule import Schedule
+from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.model import Backing, BackingKind, Cell, Column, IkeAuth, Job, Plan, Proof, Record, Status
 from harness.model.errors import CellInvalid, HarnessError, HostLost, Interrupted, RequirementError
@@ -291,6 +294,29 @@ def test_what_is_brought_up_is_taken_down_in_reverse_and_the_journal_is_a_stack(
     assert stack == [] and len(lines) == 2 * len({line["id"] for line in lines})
 
 
+def test_after_a_boot_a_target_is_watched_then_closed_then_protected_before_it_is_a_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order in which its journal makes all again."""
+    made, hold, each_boot = list[tuple[Host, str]](), Journal.hold, Journal.each_boot
+
+    def held(journal: Journal, host: Host, resource: Any) -> Any:
+        made.append((host, getattr(resource, "what", type(resource).__name__)))
+        return hold(journal, host, resource)
+
+    def acts(journal: Journal, host: Host, again: Any, *kept: Any) -> Any:
+        made.append((host, "watch" if isinstance(again, functools.partial) else "load"))
+        return each_boot(journal, host, again, *kept)
+
+    monkeypatch.setattr(Journal, "hold", held)
+    monkeypatch.setattr(Journal, "each_boot", acts)
+    measure(World(), tmp_path / "run")
+    (target,) = {host for host, name in made if name == "load"}
+    names = [name for host, name in made if host is target]
+    order = [names.index(name) for name in ("watch", "IpsecFailClosed", "load", "IscsiTarget")]
+    assert order == sorted(order) and target.name == "target"
+
+
 def test_the_fail_closed_stands_before_charon_and_falls_after_it(usual: Outcome) -> None:
     def places(sign: str, beginning: str) -> list[int]:
         history = enumerate(usual.world.history)
@@ -520,6 +546,19 @@ def test_a_program_that_is_missing_skips_the_cells_that_need_it(
     assert outcome.error is None and outcome.journal.open_entries() == {}
 
 
+class Own(around.Around):
+    """Nothing around a cell."""
+
+    def __init__(self, **parameters: str) -> None:
+        self.program, self.parameters = fio_startup.Fio(), parameters
+
+    def while_it_runs(self, *_: object) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def judged(self, record: Record, *_: object) -> Record:
+        return record
+
+
 @pytest.mark.parametrize("breaks_off", [False, True])
 def test_a_cell_with_parameters_of_its_own_has_a_session_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks_off: bool
@@ -533,22 +572,14 @@ def test_a_cell_with_parameters_of_its_own_has_a_session_of_its_own(
         if breaks_off and "15" in agreed[-1:]:
             raise RequirementError("expected another value")
 
-    class Own(around.Around):
-        def __init__(self, value: str) -> None:
-            self.program, self.parameters = fio_startup.Fio(), {"replacement_timeout": value}
-
-        def while_it_runs(self, *_: object) -> contextlib.AbstractContextManager[None]:
-            return contextlib.nullcontext()
-
-        def judged(self, record: Record, *_: object) -> Record:
-            return record
-
     of_cells = {("rand-write-4k", 1): "15", ("rand-write-4k", 2): "15", ("rand-write-4k", 3): "5"}
     monkeypatch.setattr(transport, "require_agreed", agree)
     monkeypatch.setattr(
         around,
         "of",
-        lambda _plan, cell: Own(value) if (value := of_cells.get((cell.workload, cell.repeat))) else None,
+        lambda _plan, cell: (
+            Own(replacement_timeout=value) if (value := of_cells.get((cell.workload, cell.repeat))) else None
+        ),
     )
     wired = msgspec.structs.replace(PLAN, columns=(Column("wired"),), repeats=3)
     outcome = measure(World(), tmp_path / "run", wired)

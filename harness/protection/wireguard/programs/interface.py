@@ -4,7 +4,8 @@ It runs on the host as root under the distribution's Python, in the network name
 no wireguard-tools: it configures and reads the kernel by generic netlink (linux/wireguard.h). Without
 arguments it carries out one request:
 
-``open``   gives an interface a fresh private key, which never leaves its host; prints the public one
+``open``   gives an interface a fresh private key, or one that it had; prints the public one
+``tell``   prints the private key, for ``open`` after a boot
 ``peer``   gives it its peer
 ``change`` changes its peer for a while: where it is, or the preshared key
 ``found``  tells an interface's port, its firewall mark and its peers, as somebody else has set them
@@ -51,13 +52,18 @@ def wireguard(interface: str) -> list[Attributes]:
 
 
 def open_wireguard(request: dict[str, Any]) -> dict[str, Any]:
-    """Make the private key of an interface; its public key."""
+    """Make the private key of an interface, if it is not given; its public key."""
     interface = request["interface"]
+    key = bytes.fromhex(request.get("private_key", "")) or os.urandom(KEY_BYTES)
     body = attribute(WG_IFNAME, interface.encode() + b"\0")
     body += attribute(WG_PORT, struct.pack("=H", request["port"]))
-    body += attribute(WG_PRIVATE, os.urandom(KEY_BYTES))  # the kernel clamps it (RFC 7748, section 5)
+    body += attribute(WG_PRIVATE, key)  # the kernel clamps it (RFC 7748, section 5)
     NetlinkFamily("wireguard").ask(WG_SET, body, NLM_F_ACK)
     return {"public_key": wireguard(interface)[0][WG_PUBLIC].hex()}
+
+
+def tell_key(request: dict[str, Any]) -> dict[str, Any]:
+    return {"private_key": wireguard(request["interface"])[0][WG_PRIVATE].hex()}
 
 
 def add_peer(request: dict[str, Any]) -> None:
@@ -163,4 +169,5 @@ if __name__ == "__main__":
     if sys.argv[1:]:
         watch_interface(WireGuardCounters(sys.argv[1]).look, *sys.argv[2:])
     else:
-        answer({"open": open_wireguard, "peer": add_peer, "change": change_peer, "found": found})
+        does = {"open": open_wireguard, "tell": tell_key, "peer": add_peer, "change": change_peer}
+        answer({**does, "found": found})

@@ -14,6 +14,7 @@ import pytest
 from harness.analysis import theory
 from harness.analysis.wire import framing_of
 from harness.hosts.faults import Stopped
+from harness.hosts.journal import Journal
 from harness.model import IpsecMode
 from harness.model.errors import CommandFailed
 from harness.parse.profiles import load_proposal
@@ -65,17 +66,32 @@ def test_one_that_is_not_what_was_asked_for_is_refused() -> None:
 
 def test_keys_are_in_no_text() -> None:
     world = World()
-    macsec.tell(link_path(world, 7), MACS, "gcm-aes-128")
+    keys = macsec.StaticKeys(within=link_path(world, 7), cipher="gcm-aes-128", macs=MACS)
+    keys.tell()
     # The fake lists the lines of a batch as commands, too.
     processes = [command for command in world.commands if command.input]
     near, far = (re.findall(r"\b[0-9a-f]{32}\b", command.input or "") for command in processes)
     assert len(set(near)) == 2 and near == far[::-1], "one for each direction"
     assert not any(key in word for key in near for command in processes for word in command.argv)
+    assert not any(key in repr(keys) for key in near)
     secret = mka.Secret()
     assert len(secret.key) == 32 and secret.key not in repr(secret)
     text = mka.configuration(secret, priority=2, port=1, socket=Path("/run/x"))
     for line in (f"mka_cak={secret.key}", f"mka_ckn={secret.name}", "mka_priority=2"):
         assert line in text.splitlines()
+
+
+def test_a_target_that_has_booted_sends_with_another_key_and_its_peer_s_packet_numbers_go_on() -> None:
+    world = World()
+    keys = macsec.StaticKeys(within=link_path(world, 7), cipher="gcm-aes-128", macs=MACS)
+    keys.tell()
+    keys.again((MACS[0], "02:00:00:00:00:03"))
+    told = [command.input for command in world.commands if command.input]
+    before, far, near = (re.findall(r"\b[0-9a-f]{32}\b", text) for text in told[1:])
+    assert far[1] == before[1] and far[0] != before[0] and near == far[:1]
+    gone, *rest = told[-1].splitlines()
+    assert gone.startswith("macsec del ") and gone.endswith(f" address {MACS[1]}")
+    assert all(" tx " not in line and " address 02:00:00:00:00:03" in line for line in rest), rest
 
 
 def test_frames_are_known_by_their_numbers_and_what_comes_in_by_its_sender() -> None:
@@ -130,7 +146,7 @@ def test_where_the_ends_agree_on_keys_their_server_can_be_gone(monkeypatch: pyte
     monkeypatch.setattr(mka, "agreement", lambda *_, **__: contextlib.nullcontext(daemon))
     monkeypatch.setattr(macsec, "_macs", lambda _: MACS)
     monkeypatch.setattr(overlay, "open_up", lambda _: None)
-    run = mock.Mock(private=Path())
+    run = mock.Mock(private=Path(), journal=Journal(Path("journal")))
     with macsec.MacsecDriver(run=run).keyed(UNDERLAY, PATH) as breaks:
         assert not breaks(), "static keys need no daemon"
     with macsec.MacsecDriver(run=run, negotiates=True).keyed(UNDERLAY, PATH) as breaks:

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from harness.analysis.wire import framing_of
+from harness.hosts import Host
 from harness.hosts.programs.netlink import attribute, attributes, nested
 from harness.model import IPV4, IPV6, IpsecMode
 from harness.model.errors import CommandFailed
@@ -201,3 +202,33 @@ def test_a_peer_that_is_changed_stays_and_keeps_the_rest(
     update = struct.pack("=I", interface.PEER_UPDATE_ONLY)
     same = {interface.PEER_PUBLIC: key, interface.PEER_FLAGS: update}
     assert dict(attributes(peer)) == same | changed
+
+
+def test_a_key_outlasts_a_boot_in_memory_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    key, said = bytes(range(32)), list[dict[int, bytes]]()
+
+    class Kernel:
+        def __init__(self, _family: str) -> None:
+            pass
+
+        def ask(self, command: int, body: bytes, _flags: int) -> list[dict[int, bytes]]:
+            if command == interface.WG_SET:
+                said.append(dict(attributes(body)))
+            return [{interface.WG_PRIVATE: key, interface.WG_PUBLIC: b"public"}]
+
+    monkeypatch.setattr(interface, "NetlinkFamily", Kernel)
+    asked = list[tuple[str, str]]()
+
+    def answer(_host: Host, what: str, **request: str) -> dict[str, Any]:
+        asked.append((what, request["interface"]))
+        return interface.tell_key(request)
+
+    monkeypatch.setattr(wireguard, "ask", answer)
+    kept = wireguard.KeptKey("wg0")
+    kept.acquire(PATH.target)
+    assert asked == [("tell", "wg0")] and not kept.undo()
+    assert key.hex() == kept.private_key and key.hex() not in repr(kept)
+    answers = [interface.open_wireguard({"interface": "wg0", "port": 7, "private_key": kept.private_key})]
+    answers.append(interface.open_wireguard({"interface": "wg0", "port": 7}))
+    assert said[0][interface.WG_PRIVATE] == key != said[1][interface.WG_PRIVATE]
+    assert answers == [{"public_key": b"public".hex()}] * 2

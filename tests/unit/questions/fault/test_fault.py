@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from harness.hosts import PRIVATE
 from harness.hosts.journal import Journal
 from harness.model.errors import RequirementError, UsageError
+from harness.model.protections import MADE, PROTECTIONS
 from harness.model.stalls import LogLine
 from harness.network.faults import LinkDown, Reset, WorseLink
 from harness.parse.profiles import load_link
@@ -141,7 +143,6 @@ def test_each_fault_is_a_job_and_timers_are_what_nobody_has_changed() -> None:
             REBOOTED | {"backing": "ramdisk"},
             "a file that outlasts a reboot for target-rebooted, found ramdisk",
         ),
-        (REBOOTED | {"ipsec": ("on",)}, "columns without protection for target-rebooted"),
     ],
 )
 def test_what_cannot_be_is_refused(asked: dict[str, Any], said: str) -> None:
@@ -180,6 +181,27 @@ def test_a_damaged_setting_is_refused(wrong: dict[str, str]) -> None:
 
 def test_a_machine_boots_as_often_as_was_asked_for() -> None:
     assert (planned(**REBOOTED).retries, planned(retries=1).retries) == (0, 1)
+
+
+@pytest.mark.parametrize("name", [name for name in MADE if name != "tls"])
+def test_a_target_boots_below_protections_that_are_made_again(name: str) -> None:
+    asked = REBOOTED | {"protect": (name,)}
+    if PROTECTIONS[name].is_made_again:
+        assert (name,) in {column.protection for column in planned(**asked).columns}
+    else:
+        with pytest.raises(UsageError, match=re.escape(f"found {PROTECTIONS[name].title}")):
+            planned(**asked)
+
+
+def test_a_load_waits_until_charon_has_given_up_who_has_booted() -> None:
+    def waits_s(*typed: str) -> float:
+        plan = planned(**REBOOTED, ipsec=("on",), ike=typed)
+        (job,) = plan.jobs
+        of = SECTION.of(plan)
+        assert int(dict(job.options)["runtime"].removesuffix("us")) == (3 + 600 + of.after_s) * 10**6
+        return of.after_s
+
+    assert [waits_s(), waits_s("dpd_delay=0s"), waits_s("dpd_delay=10s")] == [60, 60, 235]
 
 
 def test_connections_have_trap_policies_unless_asked() -> None:

@@ -726,6 +726,9 @@ class CellComposer(Composer):
         # Of each attempt another one, because fio appends to a log that is there.
         name = f"{cell.key}.{next(self._attempts)}"
         log = self.private / name if len(connected_luns) < 2 and not plan.setting.is_virtual else None
+        apart = around.of(plan, cell)
+        # A load around something is none of a search, which has short ones first.
+        is_trial = is_open_loop(job) and apart is None
 
         def job_on(device: str) -> str:
             return job_file(
@@ -734,13 +737,12 @@ class CellComposer(Composer):
                 size_bytes=plan.storage.backing.size_bytes,
                 offset_bytes=plan.storage.backing.offset_bytes,
                 seed=repeat_seed(plan.seed, cell.repeat, cell.workload),
-                runtime_s=trial_s(job, cell.repeat) if is_open_loop(job) else plan.runtime_s,
+                runtime_s=trial_s(job, cell.repeat) if is_trial else plan.runtime_s,
                 clock=plan.setting.clock,
                 has_tested_clock=self._fio.has_tested_clock,
                 log=None if log is None else str(log),
             )
 
-        apart = around.of(plan, cell)
         program = fio_startup.open_loop() if is_open_loop(job) else self._fio
         program = apart.program if apart is not None else program
         if plan.only_reads and not is_open_loop(job):

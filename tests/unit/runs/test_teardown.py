@@ -22,6 +22,7 @@ from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.model import Backing, BackingKind, Cell, Column, IkeAuth, Job, Plan, Proof, Record, Status
 from harness.model.errors import CellInvalid, HarnessError, HostLost, Interrupted, RequirementError
+from harness.parse import open_loop
 from harness.parse.profiles import data_folder, load_link, load_proposal
 from harness.protection import proof
 from harness.protection.capture import Capture
@@ -557,6 +558,19 @@ class Own(around.Around):
 
     def judged(self, record: Record, *_: object) -> Record:
         return record
+
+
+def test_a_load_around_something_is_as_long_as_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a search the first load is a short one."""
+    plan = msgspec.structs.replace(
+        PLAN, columns=(Column("wired"),), jobs=(open_loop.at_rate(PLAN.jobs[1], 100, 800.0),)
+    )
+    monkeypatch.setattr(around, "of", lambda _plan, _cell: Own())
+    outcome = measure(World(), tmp_path / "run", plan)
+    (job,) = outcome.folder.path.glob("raw/*/job.fio")
+    assert "runtime=800000000us" in job.read_text(encoding="utf-8").splitlines()
 
 
 @pytest.mark.parametrize("breaks_off", [False, True])

@@ -210,7 +210,7 @@ def _require_rebootable(plan: Plan) -> None:
         raise UsageError(
             f"expected protections for {REBOOT} that a run makes again on a target that has booted "
             f"({', '.join(['ESP', *made_again])}), found {PROTECTIONS[other].title}",
-            hint="leave its columns out: --ipsec both, or --protect off",
+            hint=f"leave --protect {other} out",
         )
 
 

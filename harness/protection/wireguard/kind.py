@@ -198,10 +198,10 @@ class WireGuardDriver(Overlay):
 
     @staticmethod
     def said(reports: Sequence[ListenerReport]) -> Iterator[Said]:
-        """Only of the last handshake, which the kernel knows."""
+        """Only of the last handshake, which the kernel knows; one that has booted is not asked."""
         for end, report in zip(ENDS, reports, strict=True):
-            at_ns = int(report.carried.agreed["handshake_unix_ns"])
-            yield Said(end, PROTECTIONS[WIREGUARD].title, at_ns, "handshake")
+            if at_ns := int(report.carried.agreed.get("handshake_unix_ns", 0)):
+                yield Said(end, PROTECTIONS[WIREGUARD].title, at_ns, "handshake")
 
     @staticmethod
     def due(before: Tally, after: Tally, one_in: int) -> Due:

@@ -18,7 +18,7 @@ import msgspec
 from harness.hosts import PRIVATE, Host, NamespaceHost, runner
 from harness.hosts.faults import Rebooted
 from harness.hosts.journal import Journal, Resource
-from harness.model import Cell, Plan, Record
+from harness.model import Cell, End, Plan, Record
 from harness.model.addresses import UNIQUE_LOCAL
 from harness.model.errors import CommandFailed, RequirementError
 from harness.model.stalls import LogLine
@@ -111,7 +111,7 @@ class AroundFault(around.Around):
         lasts = str(self._over_file or f"{fault.lasts_s + 2 * STARTING_S:g}")
         self.program = fio_startup.open_loop(f"{plan.before_s - STARTING_S:g}", lasts, f"{plan.after_s:g}")
         self._clock = InitiatorClock()
-        self._logs_ahead_ns: Mapping[str, int] = {}
+        self._logs_ahead_ns: Mapping[End, int] = {}
         self._began_ns = self._ended_ns = 0
 
     @contextlib.contextmanager
@@ -119,6 +119,7 @@ class AroundFault(around.Around):
         made_again = functools.partial(self._made_again, lun.link, journal)
         broken = places(self.fault.kind, lun, self.fault.lasts_s + WATCHDOG_S, made_again)
         ends_s = self.plan.before_s + self.fault.lasts_s
+        ends = logs.ends(lun.path, boots=self.fault.kind == REBOOT)
         over, failures = threading.Event(), list[BaseException]()
 
         def break_it() -> None:
@@ -129,7 +130,7 @@ class AroundFault(around.Around):
                             stack.enter_context(watchdog(host, resource, ends_s + WATCHDOG_S, folder))
                     if over.wait(self.plan.before_s):
                         return
-                    self._logs_ahead_ns = logs.ahead_ns(lun.path)
+                    self._logs_ahead_ns = logs.ahead_ns(ends)
                     if not self.is_here:
                         self._clock = marked(lun.path.initiator, self.fault.name)
                     with contextlib.ExitStack() as fault:
@@ -147,9 +148,8 @@ class AroundFault(around.Around):
 
         thread = threading.Thread(target=break_it)
         thread.start()
-        boots = self.fault.kind == REBOOT
         try:
-            with logs.tcp_watched(lun.path, folder, boots=boots):
+            with logs.tcp_watched(ends, lun.path.port, folder):
                 yield
         finally:
             over.set()
@@ -199,7 +199,7 @@ class AroundFault(around.Around):
         ]
         heard = [
             LogLine(at_ns=said.at_ns - start_ns, text=said.text, source=said.source, end=said.end)
-            for said in logs.heard(lun.path, lun.up.layers, raw, self._logs_ahead_ns)
+            for said in logs.heard(lun.up.layers, raw, self._logs_ahead_ns)
             if said.at_ns - start_ns >= stall.began_ns
         ]
         known = [timer for timer, _ in possible(record)]

@@ -15,7 +15,7 @@ from harness.parse.profiles import check_proposal
 from harness.planning import plan
 from harness.planning.request import RunRequest, goal, require_not_given
 from harness.questions.fault.section import KINDS, REBOOT, SECTION, Fault, Faults
-from harness.questions.fault.theory import RETRANSMIT_S
+from harness.questions.fault.theory import retransmissions_s
 from harness.results import rules
 
 IN_FLIGHT = 64
@@ -126,7 +126,9 @@ def _set(proposal: Proposal, typed: Sequence[str]) -> Proposal:
 def _gives_up_s(proposal: Proposal) -> float:
     """How long after it last heard of its peer charon gives it up: 0 if never."""
     delay = proposal.settings.get("dpd_delay", "0")
-    return parse_duration_s(delay, what="--ike dpd_delay") + RETRANSMIT_S if delay.strip("0smhd") else 0.0
+    if not delay.strip("0smhd"):
+        return 0.0
+    return parse_duration_s(delay, what="--ike dpd_delay") + retransmissions_s(proposal.settings)
 
 
 def _settings(typed: Sequence[str], made: Plan) -> dict[str, list[dict[str, str]]]:

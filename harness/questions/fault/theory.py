@@ -228,7 +228,7 @@ def _no_peer_s(record: Record) -> float:
     """When charon gives up a peer that answers nothing, and deletes the keys."""
     return min(
         (
-            float(agreed["dpd_delay"]) + _retransmissions_s(agreed)
+            float(agreed["dpd_delay"]) + retransmissions_s(agreed)
             for agreed in record.agreed.values()
             if float(agreed.get("dpd_delay", "0"))
         ),
@@ -236,10 +236,10 @@ def _no_peer_s(record: Record) -> float:
     )
 
 
-def _retransmissions_s(agreed: Mapping[str, str]) -> float:
+def retransmissions_s(settings: Mapping[str, str]) -> float:
     """How long IKE waits for an answer before it gives its peer up (strongswan.conf(5), IKEv2
     RETRANSMISSION)."""
-    timeout_s, base, tries = (float(agreed.get(name, usual)) for name, usual in RETRANSMISSION.items())
+    timeout_s, base, tries = (float(settings.get(name, usual)) for name, usual in RETRANSMISSION.items())
     return sum(timeout_s * base**n for n in range(round(tries) + 1))
 
 

@@ -88,15 +88,18 @@ def test_a_watch_tells_new_connections_and_what_is_sent_again(
 
 
 def test_what_is_said_has_this_process_s_time(tmp_path: Path) -> None:
-    path = link_path(World())
     (tmp_path / "tcp-initiator.txt").write_text("5000000000 3 1.68\n6000000000 0 0.0\n70000")
+    (tmp_path / "tcp-target.txt").write_text("6000000000 0 0.0\n")
 
     class OfLayer:
         def said(self) -> list[Said]:
             return [Said("target", "charon", 8 * S, "giving up after 5 retransmits")]
 
     layers: Any = (OfLayer(),)
-    assert logs.heard(path, layers, tmp_path, {"initiator": S, "target": 2 * S}) == [
+    assert [end for end, _ in logs.ends(link_path(World()), boots=True)] == ["initiator"]
+    (first, _) = logs.heard(layers, tmp_path, {"initiator": S})
+    assert first.at_ns == 4 * S, "who has booted is not heard"
+    assert logs.heard(layers, tmp_path, {"initiator": S, "target": 2 * S}) == [
         Said("initiator", "TCP", 4 * S, "retransmission 3 after 1.68 s"),
         Said("initiator", "TCP", 5 * S, "new connection"),
         Said("target", "charon", 6 * S, "giving up after 5 retransmits"),

@@ -106,7 +106,8 @@ class Tally:
 class EndCounts:
     """One end at one moment: the tally, and its interface below by /proc/net/dev before and after that.
 
-    ``snmp`` are the lines of /proc/net/snmp for IP and TCP, and of /proc/net/snmp6 over IPv6.
+    ``snmp`` are the lines of /proc/net/snmp for IP and TCP, of /proc/net/snmp6 over IPv6, and of
+    /proc/net/xfrm_stat for what goes out.
     """
 
     before: str

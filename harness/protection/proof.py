@@ -45,6 +45,8 @@ SETTLE_S = 1.0
 """How long a sampled packet may wait in a queue after its state has counted it."""
 
 _SNMP6 = re.compile(r"^Ip6(\w+)\s+(\d+)$", re.MULTILINE)
+_DROPPED = re.compile(r"^Xfrm(?:OutPolBlock|OutNoStates)\s+(\d+)$", re.MULTILINE)
+"""What a policy stopped, or what found no association (Documentation/networking/xfrm_proc.rst)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,13 +81,14 @@ class Segments:
 @dataclass(frozen=True, kw_only=True)
 class EndCounters:
     """One end of a link at one moment. Each fragment is one more packet on the link than the host made or
-    took."""
+    took. What it ``dropped`` by its IPsec policies never left."""
 
     boots: int = 0
     traffic: InterfaceCounters = NOTHING
     retransmits: int = 0
     fragments_sent: int = 0
     fragments_received: int = 0
+    dropped: int = 0
     tally: Tally = field(default_factory=Tally)
     segments: Segments | None = None
 
@@ -127,6 +130,7 @@ def _counters(
         retransmits=counts.get("RetransSegs", 0),
         fragments_sent=counts.get("FragCreates", 0) - counts.get("FragOKs", 0),
         fragments_received=counts.get("ReasmReqds", 0) - counts.get("ReasmOKs", 0),
+        dropped=sum(map(int, _DROPPED.findall(look.snmp))),
         tally=look.tally,
         segments=segments,
     )
@@ -187,6 +191,7 @@ class EndChange:
     seen: Seen
     fragments_sent: int
     fragments_received: int
+    dropped: int
     due: Due
     """The number of packets that the capture of its transmissions must have."""
     segments: tuple[Segments | None, Segments | None]
@@ -236,6 +241,7 @@ def _ends(
                 seen=seen[number],
                 fragments_sent=now.fragments_sent - was.fragments_sent,
                 fragments_received=now.fragments_received - was.fragments_received,
+                dropped=max(0, now.dropped - was.dropped),
                 due=due,
                 segments=(was.segments, now.segments),
                 faults=now.tally.faults,
@@ -490,13 +496,13 @@ def _balances(watched: CapturedLayer, layer: Layer, ends: Sequence[EndChange]) -
 def _connection(end: EndChange) -> Iterator[Balance]:
     """The portal's segments compared with the layer, which carries nothing else on a link that others use.
 
-    A segment is counted before it is protected, also when it is sent again.
+    A segment is counted before it is protected, also when it is sent again, and when a policy drops it.
     """
     was, now = end.segments
     if was is None or now is None:
         return
     for what, segments, carried in (
-        ("sent", now.sent - was.sent, end.out),
+        ("sent", now.sent - was.sent - end.dropped, end.out),
         ("received", now.received - was.received, end.into),
     ):
         yield Balance(

@@ -83,7 +83,8 @@ class ListenerReport(msgspec.Struct, frozen=True, kw_only=True):
     """One end at one moment: its interface's line of /proc/net/dev before and after the rest, which is its
     associations, or what an interface over it has ``carried``.
 
-    ``snmp`` are the lines of /proc/net/snmp for IP and TCP, and of /proc/net/snmp6 over IPv6.
+    ``snmp`` are the lines of /proc/net/snmp for IP and TCP, of /proc/net/snmp6 over IPv6, and of
+    /proc/net/xfrm_stat for what goes out.
     """
 
     before: str

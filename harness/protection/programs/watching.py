@@ -34,8 +34,16 @@ def report(interface: str, counted: Tell, *, is_ipv6: bool) -> dict[str, Any]:
     answer = {"before": lines_of("/proc/net/dev", interface + ":"), **counted()}
     answer["after"] = lines_of("/proc/net/dev", interface + ":")
     snmp = lines_of("/proc/net/snmp", "Ip:") + lines_of("/proc/net/snmp", "Tcp:")
-    answer["snmp"] = snmp + (lines_of("/proc/net/snmp6", "Ip6") if is_ipv6 else "")
+    answer["snmp"] = snmp + (lines_of("/proc/net/snmp6", "Ip6") if is_ipv6 else "") + dropped()
     return answer
+
+
+def dropped() -> str:
+    """What IPsec policies have not let out, by cause; nothing from a kernel that does not count it."""
+    try:
+        return lines_of("/proc/net/xfrm_stat", "XfrmOut")
+    except FileNotFoundError:  # CONFIG_XFRM_STATISTICS
+        return ""
 
 
 def watch(

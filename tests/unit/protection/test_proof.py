@@ -677,6 +677,18 @@ def test_each_segment_has_to_be_an_esp_packet_at_each_end(more: int) -> None:
         assert reasons == [f"{what} {more} segments {accounts}"] * (more > IN_FLIGHT)
 
 
+def test_segments_that_a_policy_dropped_need_no_esp_packet() -> None:
+    """As of a fault at the initiator's own end, which TCP goes on to send into."""
+    cell = shared(near=(32 + IN_FLIGHT, 0))
+    before, after = cell.snapshots()
+    seen = [Seen(numbers={spi: {*range(OLD, 10 * OLD)}}) for spi in (OUT_SPI, IN_SPI)]
+    for dropped, is_ok in ((32, True), (31, False)):
+        after[0] = dataclasses.replace(after[0], dropped=dropped)
+        at = watched(cell.asked(), link(is_shared=True))
+        _, reasons = judge(at, before, after, seen, read_bytes=READ, write_bytes=WRITTEN)
+        assert (reasons == []) is is_ok, reasons
+
+
 def test_a_connection_that_was_replaced_or_seen_but_once_cannot_be_counted() -> None:
     near, far = shared().segments
     other = shared(port=40001).segments

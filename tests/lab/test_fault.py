@@ -123,7 +123,7 @@ def test_a_disk_that_fails_and_one_that_stalls(tmp_path: Path) -> None:
     assert as_settings_say(stalled.values()) == 3
     assert all(not of(record).errnos and of(record).is_over for record in stalled.values())
     said = printed.sentences([stalled["wired.nvme-tcp", "disk-stalls:45s"]])
-    assert "its kernel gave a request up (nvme_core.io_timeout)" in " ".join(said)
+    assert "initiator's kernel gave a request up (nvme_core.io_timeout)" in " ".join(said)
 
 
 @pytest.mark.long

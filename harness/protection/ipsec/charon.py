@@ -206,6 +206,7 @@ def running(
     (expires,) = host.read_files([ACQUIRE_EXPIRES])
     expires = expires.strip() or "165"
     configured = {**RETRANSMISSION, **timers}
+    # strongSwan 6 has time_precision in place of time_add_ms.
     of_daemon = "\n".join(f"    {name} = {value}" for name, value in configured.items())
     host.write_secret(
         folder / CONFIGURATION,
@@ -234,6 +235,7 @@ charon-systemd {{
             flush_line = yes
             time_format = %s
             time_add_ms = yes
+            time_precision = ms
         }}
     }}
 }}

@@ -15,7 +15,7 @@ from harness.model.lines import counted
 from harness.model.stalls import Stall
 from harness.model.units import format_duration
 from harness.questions.fault.section import REBOOT
-from harness.questions.fault.theory import Shorter, StallBounds, expected, shorter
+from harness.questions.fault.theory import Shorter, StallBounds, expected, keeps_lost_keys, shorter
 from harness.questions.fault.timers import AT_ONCE_NS, NEAR_NS, TimerMessage, timers
 
 
@@ -130,7 +130,8 @@ def sentences(records: Sequence[Record]) -> Iterator[str]:
         count = len(repeats.stalls)
         several = f" In {count} repeats: {repeats.stall_s} s." if count > 1 else ""
         set_to = f", {stall.set_to}" if stall.set_to else ""
-        yield f"{named(record, stall)}{set_to}: {_stood_still(stall)}{_decided(record, stall)}{several}"
+        happened = f"{_stood_still(stall)}{_no_sign(record, stall)}{_decided(record, stall)}"
+        yield f"{named(record, stall)}{set_to}: {happened}{several}"
 
 
 def _stood_still(stall: Stall) -> str:
@@ -149,6 +150,13 @@ def _stood_still(stall: Stall) -> str:
         after = _time(max(0, stall.back_ns - stall.began_ns))
         back += f" Throughput was within 5 % again {after} after the fault began."
     return f"I/O stood still for {_time(stall.stall_ns)}{longer}.{back}"
+
+
+def _no_sign(record: Record, stall: Stall) -> str:
+    """What would help where no timer runs."""
+    if stall.is_over or stall.fault != REBOOT or not keeps_lost_keys(record):
+        return ""
+    return " Its keys are of before the boot, and charon keeps them until it rekeys: try --ike dpd_delay=10s."
 
 
 def _decided(record: Record, stall: Stall) -> str:

@@ -13,7 +13,7 @@ from harness.model import Record, kinds
 from harness.model.kinds import Timer, TransportKind
 from harness.model.protections import PROTECTIONS, RETRANSMISSION
 from harness.model.stalls import Stall
-from harness.questions.fault.section import OF_DISKS, WITH_RESET
+from harness.questions.fault.section import OF_DISKS, REBOOT, WITH_RESET
 
 RTO_MIN_S = 0.2
 """TCP_RTO_MIN of include/net/tcp.h. The round trip is added (tcp_set_rto())."""
@@ -87,6 +87,8 @@ def expected(record: Record, stall: Stall) -> StallBounds | None:
     transport = record.column.transport or ""
     if kind in OF_SERVERS:
         return _server(record, record.session, lasts_s, UNANSWERED_S.get(kind, 0.0))
+    if kind == REBOOT:
+        return NEVER if keeps_lost_keys(record) else None
     if kind in OF_DISKS:
         bounds = StallBounds(lasts_s / ROUNDING, lasts_s * ROUNDING + RECONNECT_S)
         return bounds if lasts_s < IO_TIMEOUT_S else None
@@ -241,6 +243,13 @@ def retransmissions_s(settings: Mapping[str, str]) -> float:
     RETRANSMISSION)."""
     timeout_s, base, tries = (float(settings.get(name, usual)) for name, usual in RETRANSMISSION.items())
     return sum(timeout_s * base**n for n in range(round(tries) + 1))
+
+
+def keeps_lost_keys(record: Record) -> bool:
+    """Whether an initiator with IPsec does not notice that its peer has no keys any more, until it rekeys:
+    strongSwan asks its peer for a sign of life if ``dpd_delay`` says so."""
+    has_esp = any(name not in PROTECTIONS for name in record.column.protection)
+    return has_esp and math.isinf(_no_peer_s(record))
 
 
 def _seconds(kind: TransportKind, session: Mapping[str, str], names: Iterable[str]) -> float:

@@ -14,7 +14,7 @@ from harness.model.stalls import LogLine, Stall
 from harness.protection.layer import Said
 from harness.questions.fault import logs, printed
 from harness.questions.fault.programs import tcp
-from harness.questions.fault.theory import expected
+from harness.questions.fault.theory import NEVER, expected
 from harness.results import rules
 from tests.unit.fakes import World
 from tests.unit.fakes.paths import link_path
@@ -170,6 +170,18 @@ def test_charon_gives_up_after_its_retransmissions(settings: dict[str, str], mos
         stall = msgspec.structs.replace(stall, ended_ns=stall.began_ns + round(lasts_s * S))
         made = over_ipsec(stall, dpd_delay="10", **settings)
         assert (expected(made, stall) is not None) is is_foretold, lasts_s
+
+
+def test_who_has_booted_is_missed_by_charon_only_if_it_asks() -> None:
+    stall = stalled((3, 0.001, 0), (7, 0.2, 5))
+    stall = msgspec.structs.replace(stall, fault="target-rebooted")
+    made = over_ipsec(stall, dpd_delay="0")
+    (said,) = printed.sentences([made])
+    assert said.endswith("charon keeps them until it rekeys: try --ike dpd_delay=10s."), said
+    assert expected(made, stall) is NEVER
+    for other in (over_ipsec(stall, dpd_delay="10"), record(stall)):
+        (said,) = printed.sentences([other])
+        assert "dpd_delay" not in said and expected(other, stall) is None
 
 
 def test_charon_s_own_timers_are_numbers_and_the_same_for_all_proposals() -> None:

@@ -107,6 +107,16 @@ def test_each_fault_of_each_transport_and_protection_is_as_settings_say(tmp_path
 
 
 @pytest.mark.long
+def test_a_link_may_be_down_for_any_time(tmp_path: Path) -> None:
+    """Where nothing gives the connection up: TCP and ARP are anywhere in their waits when it is up again."""
+    faults = [
+        f"{end}link-down:{s}s" for s in (0.7, 3.1, 5.7, 8.2, 11, 15.5, 27.3) for end in ("", "initiator-")
+    ]
+    found = measured(tmp_path, *PROTECTED, "--transport", "nbd", faults=faults)
+    assert as_settings_say(found.values()) == len(found) == 3 * 14
+
+
+@pytest.mark.long
 def test_a_disk_that_fails_and_one_that_stalls(tmp_path: Path) -> None:
     """Errors reach the application at once. A stall that ends before requests are given up lasts as long as
     the fault; NVMe gives its connection up for a longer one, and iSCSI waits."""

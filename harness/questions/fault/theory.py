@@ -21,6 +21,13 @@ RTO_MIN_S = 0.2
 PROBE_S = 0.5
 """TCP_RESOURCE_PROBE_INTERVAL: how soon TCP tries again if its own host took nothing from it."""
 
+ARP_S = 1.0
+"""How soon a host asks again for its neighbour's address (net.ipv4.neigh.*.retrans_time_ms), three times."""
+
+ASKED_S = 6.0
+"""So long after a link went down a host asks without a pause: three times after a try of TCP's, which is then
+told that no answer came, and tries again (RFC 6069). Later TCP tries too seldom."""
+
 HZ = 100
 """The clock of the lab's kernels, the slowest that kernels have: all steps are the largest."""
 
@@ -54,6 +61,9 @@ MKA_LIFE_S, MKA_HELLO_S = 6.0, 2.0
 there, and wpa_supplicant looks that often who is."""
 
 ROUNDING = 1.02
+
+LET_OUT_S = 0.05
+"""What waited for an address has been answered by then."""
 
 SHORTER = 8
 """A forecast is for a timer that is so many times as short: 15 s instead of iSCSI's 120 s."""
@@ -94,8 +104,10 @@ def expected(record: Record, stall: Stall) -> StallBounds | None:
         return bounds if lasts_s < IO_TIMEOUT_S else None
     formula = OF_LINKS.get(kind)
     is_above = bool(PROTECTIONS.keys() & {*record.column.protection})
-    if formula is _link_down and (is_above or stall.hops or not record.emulated):
-        formula = _link_down_below
+    if formula is _link_down and not record.emulated:
+        formula = _filtered
+    elif formula is _link_down and (is_above or stall.hops):
+        formula = _reported
     found = formula(lasts_s) if formula else None
     if found is None or found.most_s > min(_gives_up_s(transport, record.session), _no_peer_s(record)):
         return None
@@ -103,13 +115,25 @@ def expected(record: Record, stall: Stall) -> StallBounds | None:
 
 
 def _link_down(lasts_s: float) -> StallBounds:
-    """TCP is told at once that nothing leaves, and tries again."""
-    return StallBounds(lasts_s, lasts_s + PROBE_S)
+    """What TCP sends waits for the neighbour's address, and leaves when it is known."""
+    if lasts_s > ASKED_S:
+        return _reported(lasts_s)
+    return StallBounds(lasts_s, lasts_s + _late(ARP_S) * ROUNDING + LET_OUT_S)
 
 
-def _link_down_below(lasts_s: float) -> StallBounds:
-    """TCP may not be told: by a filter (``faults.OF_PORTALS``), a protection's interface, which is up, or a
-    hop. What a router reports (ICMP) lets TCP send again sooner (RFC 6069)."""
+def _reported(lasts_s: float) -> StallBounds:
+    """Behind a hop, within a protection's interface, or later than that. What a router or the host itself
+    reports (ICMP) lets TCP send again sooner (RFC 6069), so that its next timeout may begin just before the
+    end; but none is longer than it would be if nothing was reported."""
+    timeout_s = all_s = RTO_MIN_S + 2 / HZ
+    while all_s < lasts_s:
+        timeout_s *= 2
+        all_s += timeout_s
+    return StallBounds(lasts_s, max(lasts_s + _late(timeout_s) * ROUNDING, _nothing_arrives(lasts_s).most_s))
+
+
+def _filtered(lasts_s: float) -> StallBounds:
+    """As ``faults.OF_PORTALS`` do it: nothing is reported but that a packet may not leave."""
     return StallBounds(lasts_s, _nothing_arrives(lasts_s).most_s)
 
 
@@ -171,7 +195,7 @@ def _no_request_is_late(_lasts_s: float) -> StallBounds:
 OF_LINKS: Mapping[str, Callable[[float], StallBounds]] = {
     "link-down": _link_down,
     "initiator-link-down": _link_down,
-    "hop-down": _link_down_below,
+    "hop-down": _reported,
     "loss-100": _nothing_arrives,
     "loss-100-to-target": _nothing_arrives,
     "loss-100-to-initiator": _nothing_arrives,

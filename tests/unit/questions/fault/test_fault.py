@@ -250,7 +250,8 @@ def test_programs_are_told_what_people_are() -> None:
     made = [msgspec.structs.replace(record(stall), run_id=run) for run in (plan.run_id, "another")]
     (answer,) = SECTION.found(plan, made)
     assert answer.record.run_id == plan.run_id and answer.stall == stall
-    assert answer.by_settings == StallBounds(5.0, 5.5) and answer.by_settings.holds(answer.stall)
+    assert str(answer.by_settings) == "5.0 to 6.2"
+    assert answer.by_settings is not None and answer.by_settings.holds(answer.stall)
     assert answer.timers == answer.forecasts == []
 
 
@@ -477,8 +478,10 @@ def test_a_reset_that_finds_no_connection_is_no_fault() -> None:
 @pytest.mark.parametrize(
     ("fault", "session", "found"),
     [
-        (Fault("link-down", 5.0), {}, StallBounds(5.0, 5.5)),
-        (Fault("hop-down", 5.0), {}, StallBounds(5.0, 7.3)),
+        # 5.2 and 31.2 s were measured: first ARP asks each second, and then TCP waits for its next timeout.
+        (Fault("link-down", 5.0), {}, StallBounds(5.0, 6.2)),
+        (Fault("link-down", 22.0), {}, StallBounds(22.0, 37.0)),
+        (Fault("hop-down", 5.0), {}, StallBounds(5.0, 8.7)),
         (Fault("loss-100", 2.0), {}, StallBounds(3.0, 3.6)),
         # Before TCP sends again, iSCSI gives the connection up.
         (Fault("loss-100", 15.0), {"recv_tmo": "5", "ping_tmo": "5"}, None),

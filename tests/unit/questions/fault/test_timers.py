@@ -165,7 +165,7 @@ def test_charon_s_timers_count_until_io_is_back() -> None:
     [({}, 175.06), ({"retransmit_timeout": "1", "retransmit_base": "2", "retransmit_tries": "1"}, 13.0)],
 )
 def test_charon_gives_up_after_its_retransmissions(settings: dict[str, str], most_s: float) -> None:
-    for lasts_s, is_foretold in ((0.5 * most_s, True), (most_s, False)):
+    for lasts_s, is_foretold in ((0.4 * most_s, True), (most_s, False)):
         stall = msgspec.structs.replace(stalled((5, 0.001, 0)), fault=f"link-down:{lasts_s:g}s")
         stall = msgspec.structs.replace(stall, ended_ns=stall.began_ns + round(lasts_s * S))
         made = over_ipsec(stall, dpd_delay="10", **settings)

@@ -55,6 +55,12 @@ _IKE_TIMERS: Final = (
 )
 
 
+KEPT_KEYS: Final = (
+    "Its keys are of before the boot, and charon keeps them until it rekeys: try --ike dpd_delay=10s."
+)
+"""Of an initiator with IPsec whose target has booted."""
+
+
 class StackPlace(enum.StrEnum):
     """Where in a stack a protection is, from the outside."""
 

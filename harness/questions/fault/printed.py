@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tabulate import tabulate
 
-from harness.model import Record
+from harness.model import Record, protections
 from harness.model.lines import counted
 from harness.model.stalls import Stall
 from harness.model.units import format_duration
@@ -156,7 +156,7 @@ def _no_sign(record: Record, stall: Stall) -> str:
     """What would help where no timer runs."""
     if stall.is_over or stall.fault != REBOOT or not keeps_lost_keys(record):
         return ""
-    return " Its keys are of before the boot, and charon keeps them until it rekeys: try --ike dpd_delay=10s."
+    return f" {protections.KEPT_KEYS}"
 
 
 def _decided(record: Record, stall: Stall) -> str:

@@ -142,6 +142,14 @@ def ends(path: LinkPath) -> tuple[tuple[End, Host, str, str, str], ...]:
     return first, ("target", path.target, path.target_iface, far, near)
 
 
+def portal_connections(path: LinkPath) -> dict[End, tuple[Host, list[str]]]:
+    """The host of each visible end, and the portal's connections there in the words of ss(8)."""
+    portal = addresses.at_port(path.target_address, path.port)
+    near = addresses.bracketed(path.initiator_address)
+    words = (["src", near, "dst", portal], ["src", portal, "dst", near])
+    return {end: (host, way) for (end, host, *_), way in zip(ends(path), words, strict=False)}
+
+
 class NetworkNamespace(msgspec.Struct, frozen=True):
     """A network namespace under /run/netns (ip-netns(8))."""
 

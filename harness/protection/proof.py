@@ -152,10 +152,8 @@ def _snmp(proc_net_snmp: str) -> dict[str, int]:
 
 def _segments(path: LinkPath) -> list[Segments | None]:
     """The portal's connections at each end by ss(8); None where ss lists none, or does not count."""
-    portal = addresses.at_port(path.target_address, path.port)
     near = addresses.bracketed(path.initiator_address)
-    words = [["src", near, "dst", portal], ["src", portal, "dst", near]]
-    ways = {host: way for (_, host, *_), way in zip(links.ends(path), words, strict=False)}
+    ways = dict(links.portal_connections(path).values())
 
     def segments(host: Host) -> Segments | None:
         text = host.run(["ss", "-tinH", "state", "established", *ways[host]], check=False).stdout

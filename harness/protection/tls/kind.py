@@ -21,7 +21,7 @@ from pathlib import Path
 
 from harness.hosts import Daemon, Host
 from harness.hosts.journal import Resource
-from harness.model import ENDS, IPV4, IPV6, End, Family, addresses
+from harness.model import ENDS, IPV4, IPV6, End, Family
 from harness.model.errors import RequirementError
 from harness.network import links
 from harness.network.links import LinkPath
@@ -181,7 +181,7 @@ class TlsLayer(Layer):
         return near, far
 
     def _look(self, end: End) -> EndCounts:
-        host, words = _connections(self.below, end)
+        host, words = links.portal_connections(self.below)[end]
         (before,) = host.read_files(["/proc/net/dev"])
         found = sockets(host.run(["ss", "-tinHO", "state", "established", *words]).stdout)
         # Of these ss does not say whether they were encrypted: what was in clear is the captures' to see.
@@ -208,15 +208,6 @@ class TlsLayer(Layer):
         del carried, fragments, header_bytes
 
 
-def _connections(path: LinkPath, end: End) -> tuple[Host, list[str]]:
-    """Where the portal's connections of an end are, and which they are in the words of ss(8)."""
-    portal = addresses.at_port(path.target_address, path.port)
-    near = addresses.bracketed(path.initiator_address)
-    if end == "target":
-        return path.target, ["src", portal, "dst", near]
-    return path.initiator, ["src", near, "dst", portal]
-
-
 @contextlib.contextmanager
 def _logged_as_they_end(path: LinkPath, raw: Path) -> Iterator[Mapping[End, Path]]:
     """Have each end's connections to the portal in a file once they have ended, with what they carried.
@@ -226,8 +217,8 @@ def _logged_as_they_end(path: LinkPath, raw: Path) -> Iterator[Mapping[End, Path
     """
     logs = {end: raw / f"ended-connections-{end}.log" for end in ENDS}
     with contextlib.ExitStack() as stack:
-        for end, log in logs.items():
-            host, words = _connections(path, end)
+        for end, (host, words) in links.portal_connections(path).items():
+            log = logs[end]
             log.touch()
             # Line by line, because it is read while ss runs.
             argv = ["stdbuf", "--output=L", "ss", "-tinHOE", *words]
